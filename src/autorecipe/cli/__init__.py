@@ -1,0 +1,1 @@
+"""The command line: parses and renders, nothing else. Start reading at `main`."""

@@ -1,0 +1,93 @@
+"""The one exception tree.
+
+    AutorecipeError
+    ├── UsageError           exit 2   what was typed or given cannot be understood
+    ├── NegativeAnswer       exit 1   understood, and the answer is no
+    ├── EnvironmentProblem   exit 3   this machine or a file on it lacks something
+    └── InternalError        exit 70  our bug
+
+Every error carries all problems found at once, each saying what, the value, what is legal, and one hint that can be run.
+Start reading at `Problem`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Problem:
+    """One thing that is wrong.
+
+    Attributes:
+        message: what is wrong, with the value in it.
+        code: rule id or error family, such as `PAR003` or `unknown-key`; empty where none applies.
+        path: configuration path, flag or file the problem is about; empty where none applies.
+        hint: one thing to do next, runnable where possible; empty where there is none.
+    """
+
+    message: str
+    code: str = ""
+    path: str = ""
+    hint: str = ""
+
+    def render(self) -> str:
+        """Render as `error[CODE]: path: message` with the hint on its own line."""
+        head = f"error[{self.code}]" if self.code else "error"
+        where = f"{self.path}: " if self.path else ""
+        hint = f"\nhint: {self.hint}" if self.hint else ""
+        return f"{head}: {where}{self.message}{hint}"
+
+
+class AutorecipeError(Exception):
+    """Base of every error that autorecipe raises on purpose."""
+
+    exit_code = 70
+
+    def __init__(self, problems: str | Problem | Iterable[Problem], *, hint: str = "") -> None:
+        if isinstance(problems, str):
+            problems = Problem(message=problems, hint=hint)
+        self.problems: tuple[Problem, ...] = (problems,) if isinstance(problems, Problem) else tuple(problems)
+        super().__init__("\n".join(problem.render() for problem in self.problems))
+
+
+class UsageError(AutorecipeError):
+    """What was typed or given cannot be understood (exit 2)."""
+
+    exit_code = 2
+
+
+class NegativeAnswer(AutorecipeError):
+    """The question was understood and the answer is no (exit 1)."""
+
+    exit_code = 1
+
+
+class EnvironmentProblem(AutorecipeError):
+    """This machine, or a file on it, lacks something (exit 3)."""
+
+    exit_code = 3
+
+
+class InternalError(AutorecipeError):
+    """A bug in autorecipe (exit 70)."""
+
+    exit_code = 70
+
+
+def near_misses(name: str, known: Sequence[str], *, limit: int = 3) -> list[str]:
+    """Return the known names closest to a mistyped one, best first."""
+    by_folded = {candidate.lower(): candidate for candidate in known}
+    found = difflib.get_close_matches(name.lower(), list(by_folded), n=limit, cutoff=0.6)
+    return [by_folded[match] for match in found]
+
+
+def unknown_name(kind: str, name: str, known: Sequence[str], *, hint: str = "") -> Problem:
+    """Describe a name that does not exist, with its near misses."""
+    close = near_misses(name, known)
+    text = f"unknown {kind} {name!r}"
+    if close:
+        text += f"; did you mean {', '.join(repr(candidate) for candidate in close)}?"
+    return Problem(code=f"unknown-{kind.replace(' ', '-')}", message=text, hint=hint)

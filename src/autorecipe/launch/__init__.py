@@ -1,0 +1,1 @@
+"""From a resolved run to the command, environment and batch script that start it."""

@@ -1,0 +1,1 @@
+"""Two runs to a verdict: do they train the same?"""

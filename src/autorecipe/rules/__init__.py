@@ -1,0 +1,1 @@
+"""What upstream enforces, and what it should: small rules over a resolved configuration and a cluster."""

@@ -1,0 +1,92 @@
+"""What a rule says about a configuration."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from autorecipe.schema.evidence import Evidence
+from autorecipe.schema.layer import Layer
+from autorecipe.schema.value import FieldValue
+
+
+class Severity(enum.StrEnum):
+    """ERROR: it cannot run, or trains something else. WARN: it runs, and is likely not what is wanted.
+
+    AUTO_FIX: upstream changes the value by itself. INFO: worth knowing. UNKNOWN: could not be checked, and why.
+    """
+
+    ERROR = "error"
+    WARN = "warn"
+    AUTO_FIX = "auto-fix"
+    INFO = "info"
+    UNKNOWN = "not-checked"
+
+
+class Stage(enum.StrEnum):
+    """When upstream would notice; NEVER is the most dangerous."""
+
+    CLI = "cli"
+    PARSE = "parse"
+    RECIPE = "recipe"
+    LAUNCH = "launch"
+    FINALIZE = "finalize"
+    VALIDATE = "validate"
+    INIT = "init"
+    BUILD = "build"
+    DATA = "data"
+    RUNTIME = "runtime"
+    RESUME = "resume"
+    NEVER = "never"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fix:
+    """One way to make a finding go away.
+
+    Attributes:
+        overrides: path -> new value. The special path `gpus` stands for the GPU count, `env.NAME` for an environment variable.
+        note: what else it means, such as `needs another layer layout`.
+        layers: layers of change that it touches.
+        verified: whether the fixed configuration was checked and has no error left.
+    """
+
+    overrides: Mapping[str, FieldValue]
+    note: str = ""
+    layers: tuple[Layer, ...] = ()
+    verified: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finding:
+    """One result of one rule.
+
+    Attributes:
+        rule: id such as `PAR003`.
+        severity: how bad.
+        message: what is wrong, with the numbers in it.
+        stage: when upstream would notice.
+        paths: configuration paths involved.
+        legal: computed legal values by path, such as `{"model.tensor_model_parallel_size": [1, 2, 4, 8]}`.
+        fixes: ways out, best first.
+        hint: one thing to do next.
+        source: upstream `file:line @ release` or measurement id.
+        evidence: how strong the rule is.
+        effective: values that upstream will really use, when they differ from the given ones.
+        facts: numbers that the rule computed, by name (`minimum_gpus`, `num_microbatches` ...).
+    """
+
+    rule: str
+    severity: Severity
+    message: str
+    stage: Stage
+    paths: tuple[str, ...] = ()
+    legal: Mapping[str, Any] = field(default_factory=dict)
+    fixes: tuple[Fix, ...] = ()
+    hint: str = ""
+    source: str = ""
+    evidence: Evidence = Evidence.ENFORCED_UPSTREAM
+    effective: Mapping[str, FieldValue] = field(default_factory=dict)
+    facts: Mapping[str, Any] = field(default_factory=dict)

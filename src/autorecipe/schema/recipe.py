@@ -1,0 +1,79 @@
+"""A recipe as an upstream release ships it."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from autorecipe.schema.value import FieldValue
+
+
+class RecipeKind(enum.StrEnum):
+    """LIBRARY recipes train; BENCHMARK recipes measure an upper bound of throughput and are never offered for training."""
+
+    LIBRARY = "library"
+    BENCHMARK = "benchmark"
+
+
+class Mode(enum.StrEnum):
+    """Training goal that a recipe is written for."""
+
+    PRETRAIN = "pretrain"
+    SFT = "sft"
+    PEFT = "peft"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """One exported recipe name, evaluated.
+
+    Attributes:
+        name: upstream's name, verbatim (`NAME@library` where both packages export NAME and this is the library one).
+        release: such as `0.6.2`.
+        kind: library or benchmark.
+        mode: pretrain, sft or peft; None where the name does not say.
+        alias_of: canonical name this one stands for, or None.
+        family: upstream's folder, such as `qwen`.
+        modality: text, vlm, audio, omni or diffusion.
+        hf_model_ids: Hugging Face ids that the recipe names.
+        gpus: GPU count in the (canonical) name, or None.
+        gpu_type: GPU in the name, or None.
+        precision: precision in the name, or None.
+        variant: trailing variant in the name, or None.
+        forward_step: upstream's step function that the launcher infers.
+        status: `ok`, or `failed` when the function raises.
+        error: why it failed; empty otherwise.
+        source: `path:line` in the upstream release.
+        fields: every resolved field, flat: `train.global_batch_size` -> 512. `model.*` is complete.
+        model_set: model fields that the recipe itself wrote (the rest comes from the Hugging Face configuration).
+        dora_fields: fields that change when the PEFT scheme is DoRA.
+        notes: further facts of the evaluation, by name.
+    """
+
+    name: str
+    release: str
+    kind: RecipeKind
+    mode: Mode | None
+    alias_of: str | None
+    family: str
+    modality: str
+    hf_model_ids: tuple[str, ...]
+    gpus: int | None
+    gpu_type: str | None
+    precision: str | None
+    variant: str | None
+    forward_step: str
+    status: str
+    error: str
+    source: str
+    fields: Mapping[str, FieldValue]
+    model_set: tuple[str, ...] = ()
+    dora_fields: Mapping[str, FieldValue] = field(default_factory=dict)
+    notes: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def canonical_name(self) -> str:
+        """The name that defines the recipe."""
+        return self.alias_of or self.name

@@ -1,0 +1,1 @@
+"""Megatron-LM arguments to Bridge configuration and back, with nothing lost in silence."""
