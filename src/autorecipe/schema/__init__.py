@@ -4,6 +4,7 @@ Start reading at `recipe.Recipe` (what upstream ships), `run.RunConfig` (what wi
 """
 
 from autorecipe.schema.batch import Batch
+from autorecipe.schema.card import ModelCard
 from autorecipe.schema.change import Change
 from autorecipe.schema.evidence import Evidence, Provenance
 from autorecipe.schema.field import ConfigField, ConfigSchema
@@ -12,7 +13,8 @@ from autorecipe.schema.hardware import Cluster, Gpu
 from autorecipe.schema.layer import Layer
 from autorecipe.schema.layout import Layout
 from autorecipe.schema.model import ModelShape
-from autorecipe.schema.recipe import Mode, Recipe, RecipeKind
+from autorecipe.schema.option import MlmOption
+from autorecipe.schema.recipe import Mode, Recipe, RecipeKind, RecipeSummary
 from autorecipe.schema.run import Origin, OriginKind, RunConfig
 
 __all__ = [
@@ -27,13 +29,16 @@ __all__ = [
     "Gpu",
     "Layer",
     "Layout",
+    "MlmOption",
     "Mode",
+    "ModelCard",
     "ModelShape",
     "Origin",
     "OriginKind",
     "Provenance",
     "Recipe",
     "RecipeKind",
+    "RecipeSummary",
     "RunConfig",
     "Severity",
     "Stage",

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from autorecipe.schema.layout import Layout
 from autorecipe.schema.value import FieldValue
 
 
@@ -77,3 +78,37 @@ class Recipe:
     def canonical_name(self) -> str:
         """The name that defines the recipe."""
         return self.alias_of or self.name
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecipeSummary:
+    """What a listing shows of one recipe name, without its fields.
+
+    Attributes:
+        layout: parallel layout as shipped, or None where the recipe fails or has none.
+        minimum_gpus: smallest world that the layout allows, or None.
+        seq_length: sequence length that takes effect, or None.
+        global_batch_size: samples per step, or None.
+        micro_batch_size: samples per forward pass, or None.
+        dataset: dataset configuration class as shipped, or None.
+        (others): as in `Recipe`.
+    """
+
+    name: str
+    kind: RecipeKind
+    mode: Mode | None
+    alias_of: str | None
+    family: str
+    modality: str
+    hf_model_ids: tuple[str, ...]
+    gpus: int | None
+    gpu_type: str | None
+    precision: str | None
+    variant: str | None
+    status: str
+    layout: Layout | None
+    minimum_gpus: int | None
+    seq_length: int | None
+    global_batch_size: int | None
+    micro_batch_size: int | None
+    dataset: str | None
