@@ -30,7 +30,9 @@ class LazyCommand:
     short_help: str
 
 
-COMMANDS: dict[str, LazyCommand] = {}
+COMMANDS: dict[str, LazyCommand] = {
+    "parity": LazyCommand("autorecipe.cli.parity:parity", "Prove that two runs give the same loss, or say where they part."),
+}
 """Top-level commands in the order that help lists them: daily verbs first, then management nouns."""
 
 EXIT_CODES = "Exit codes: 0 fine, 1 the answer is no, 2 usage, 3 environment, 70 a bug in autorecipe."

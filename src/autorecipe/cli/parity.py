@@ -1,0 +1,171 @@
+"""`autorecipe parity`: do two runs train alike?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from autorecipe.cli.output import emit, format_option
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from autorecipe.schema.parity import ParityReport
+
+_LOG = click.Path(path_type=Path)
+
+
+@click.group()
+def parity() -> None:
+    """Prove that two runs give the same loss, or say where and why they part."""
+
+
+@parity.command()
+@click.argument("logs", nargs=-1, type=_LOG, required=True)
+@click.option(
+    "--repeat",
+    "repeats",
+    multiple=True,
+    type=_LOG,
+    help="A further run of the first log's configuration: measures run-to-run spread.",
+)
+@click.option(
+    "--repeat-candidate", "candidate_repeats", multiple=True, type=_LOG, help="The same for the second log's configuration."
+)
+@click.option(
+    "--precision",
+    type=click.Choice(["fp32", "bf16", "fp16", "fp8"]),
+    help="Arithmetic of the runs; read from the logs by default.",
+)
+@click.option("--from", "first", type=click.IntRange(min=1), help="First iteration to compare.")
+@click.option("--to", "last", type=click.IntRange(min=1), help="Last iteration to compare.")
+@click.option("--expect-identical", is_flag=True, help="Any printed digit that differs breaks parity.")
+@click.option("--allow-incomplete", is_flag=True, help="Accept a log that ends before its last announced iteration.")
+@click.option("--plot", "png", type=_LOG, help="Write a PNG with loss, difference, gradient norm and learning rate.")
+@click.option("--html", type=_LOG, help="Write a self-contained HTML page.")
+@format_option
+def compare(
+    logs: tuple[Path, ...],
+    repeats: tuple[Path, ...],
+    candidate_repeats: tuple[Path, ...],
+    precision: str | None,
+    first: int | None,
+    last: int | None,
+    expect_identical: bool,
+    allow_incomplete: bool,
+    png: Path | None,
+    html: Path | None,
+    output_format: str,
+) -> int:
+    """Compare training LOGS: each further one with the first.
+
+    Console output of Megatron-LM, Megatron Bridge or autorecipe, JSON lines, or TensorBoard event files. Exit status 1 when
+    parity is broken, a log is cut short, or the losses must not be compared.
+    """
+    from autorecipe.api.parity import compare_log_files, write_plots
+    from autorecipe.parity.compare import CompareOptions
+    from autorecipe.schema.parity import Precision
+
+    if len(logs) < 2:
+        raise click.UsageError("two logs are needed: the reference and a candidate")
+    if candidate_repeats and len(logs) != 2:
+        raise click.UsageError("--repeat-candidate needs exactly one candidate")
+    reports = compare_log_files(
+        logs,
+        reference_repeats=repeats,
+        candidate_repeats=candidate_repeats,
+        options=CompareOptions(
+            precision=Precision(precision) if precision else None,
+            first=first,
+            last=last,
+            expect_identical=expect_identical,
+            allow_incomplete=allow_incomplete,
+        ),
+    )
+    for path in write_plots(reports, png=png, html=html):
+        click.echo(f"wrote {path}", err=True)
+    holds = all(report.verdict.holds for report in reports)
+
+    def render(console: Console) -> None:
+        for report in reports:
+            render_report(report, console)
+
+    emit({"holds": holds, "reports": reports}, output_format=output_format, render=render)
+    return 0 if holds else 1
+
+
+def render_report(report: ParityReport, console: Console) -> None:
+    """Write one comparison as text: verdict first, then the numbers, then what was assumed."""
+    from rich.table import Table
+    from rich.text import Text
+
+    from autorecipe.parity.sparkline import draw_sparkline
+    from autorecipe.schema.parity import LOSS
+
+    style = "bold green" if report.verdict.holds else "bold red"
+    console.print(Text(f"{report.verdict.value}: {report.summary}", style=style))
+    console.print(Text(f"reference  {report.reference}  [{report.frameworks[0].value}]"))
+    console.print(Text(f"candidate  {report.candidate}  [{report.frameworks[1].value}]"))
+    if report.divergence is not None:
+        console.print(Text(f"cause ({report.divergence.onset.value}): {report.divergence.cause}"))
+        if report.divergence.next_step:
+            console.print(Text(f"next: {report.divergence.next_step}"))
+    if report.series:
+        table = Table(box=None, pad_edge=False)
+        for head in ("metric", "iterations", "first difference", "largest", "at"):
+            table.add_column(head, justify="left" if head == "metric" else "right")
+        for entry in report.series:
+            begins = (
+                "none (identical)"
+                if entry.identical
+                else "none"
+                if entry.first_divergence is None
+                else str(entry.first_divergence)
+            )
+            table.add_row(
+                entry.metric, str(len(entry.points)), begins, f"{entry.max_difference:.3g}", str(entry.max_difference_iteration)
+            )
+        console.print(table)
+    losses = next((entry for entry in report.series if entry.metric == LOSS), None)
+    if losses is not None:
+        values = [value for point in losses.points for value in (point.reference, point.candidate) if value == value]
+        low, high = min(values, default=0.0), max(values, default=1.0)
+        console.print(Text(f"reference   {draw_sparkline([p.reference for p in losses.points], low=low, high=high)}"))
+        console.print(Text(f"candidate   {draw_sparkline([p.candidate for p in losses.points], low=low, high=high)}"))
+        gaps = [abs(point.difference) for point in losses.points]
+        console.print(Text(f"|difference| {draw_sparkline(gaps, low=0.0)}  up to {losses.max_difference:.3g}"))
+        if len(losses.points) <= 20:
+            _render_points(report, console)
+    for item in report.fact_differences:
+        console.print(Text(f"header: {item.name} is {item.reference} / {item.candidate}"))
+    if report.tolerance is not None:
+        model = report.tolerance
+        spread = f"; spread measured on {model.spread_runs} runs: {model.spread:.3g}" if model.spread_runs else ""
+        console.print(
+            Text(f"tolerance: {model.precision.value} ({model.precision_reason}), {model.tokens_per_step} tokens a step{spread}")
+        )
+    for note in report.notes:
+        console.print(Text(f"note: {note}"))
+
+
+def _render_points(report: ParityReport, console: Console) -> None:
+    from rich.table import Table
+
+    from autorecipe.schema.parity import LOSS
+
+    losses = next(entry for entry in report.series if entry.metric == LOSS)
+    table = Table(box=None, pad_edge=False)
+    for head in ("iteration", "reference", "candidate", "difference", "tolerance", ""):
+        table.add_column(head, justify="right")
+    for point in losses.points:
+        table.add_row(
+            str(point.iteration),
+            f"{point.reference:.6f}",
+            f"{point.candidate:.6f}",
+            f"{point.difference:+.2e}",
+            f"{point.tolerance:.2e}",
+            "" if point.agrees else "differs",
+        )
+    console.print(table)

@@ -1,0 +1,286 @@
+"""Comparing one run with another, iteration by iteration. Pure: logs in, report out."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+from autorecipe.parity.averaging import can_be_averaged, is_averaged, undo_average
+from autorecipe.parity.diagnosis import diagnose
+from autorecipe.parity.header_facts import compare_facts, find_incomparable
+from autorecipe.parity.tolerance import (
+    DEFAULT_TOKENS_PER_STEP,
+    LOSS_FORMULA,
+    UNIT_ROUNDOFF,
+    RoundingModel,
+    measure_spread,
+)
+from autorecipe.schema.parity import (
+    COMPARED_METRICS,
+    LOSS,
+    Framework,
+    ParityReport,
+    Point,
+    Precision,
+    SeriesComparison,
+    ToleranceModel,
+    TrainingLog,
+    Verdict,
+)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class CompareOptions:
+    """How to compare.
+
+    Attributes:
+        precision: arithmetic; None reads it from the logs.
+        first: first iteration to compare; None starts at the first shared one.
+        last: last iteration to compare; None goes to the last shared one.
+        expect_identical: whether a difference in any printed digit breaks parity (same program, same layout, deterministic
+        kernels).
+        allow_incomplete: whether a log that ends before its announced last iteration still counts.
+    """
+
+    precision: Precision | None = None
+    first: int | None = None
+    last: int | None = None
+    expect_identical: bool = False
+    allow_incomplete: bool = False
+
+
+def compare_logs(
+    reference: TrainingLog,
+    candidate: TrainingLog,
+    *,
+    reference_repeats: Sequence[TrainingLog] = (),
+    candidate_repeats: Sequence[TrainingLog] = (),
+    options: CompareOptions | None = None,
+) -> ParityReport:
+    """Compare a candidate run with a reference run.
+
+    Args:
+        reference: the run that counts as right.
+        candidate: the run to judge.
+        reference_repeats: further runs of the reference's exact configuration, for the measured run-to-run spread.
+        candidate_repeats: the same for the candidate.
+        options: how to compare.
+    """
+    options = options or CompareOptions()
+    reference, candidate = _limit(reference, options), _limit(candidate, options)
+    reference_repeats = [_undo(_limit(log, options)) for log in reference_repeats]
+    candidate_repeats = [_undo(_limit(log, options)) for log in candidate_repeats]
+    precision, reason = _precision(reference, candidate, options.precision)
+    tokens = reference.tokens_per_step or candidate.tokens_per_step or DEFAULT_TOKENS_PER_STEP
+    plain = RoundingModel(precision, tokens)
+    reference, candidate = _undo_pair(reference, candidate, plain)
+    spread_groups = [
+        [run, *repeats] for run, repeats in ((reference, reference_repeats), (candidate, candidate_repeats)) if repeats
+    ]
+    spread = {metric: _pooled_spread(spread_groups, metric) for metric in COMPARED_METRICS} if spread_groups else {}
+    model = RoundingModel(precision, tokens, spread)
+    series = tuple(
+        entry for metric in COMPARED_METRICS if (entry := _compare_series(metric, reference, candidate, model)) is not None
+    )
+    notes = [*reference.notes, *candidate.notes]
+    for log in (reference, candidate):
+        notes.append(f"{log.name}: {log.framework.value} ({log.framework_reason})")
+    tolerance = ToleranceModel(
+        precision=precision,
+        precision_reason=reason,
+        unit_roundoff=UNIT_ROUNDOFF[precision],
+        tokens_per_step=tokens,
+        formula=LOSS_FORMULA,
+        spread_runs=sum(len(group) for group in spread_groups),
+        spread=max(spread[LOSS].values(), default=0.0) if spread_groups else None,
+    )
+    facts = compare_facts(reference, candidate)
+    obstacles = find_incomparable(reference, candidate)
+    verdict, summary, extra = _judge(reference, candidate, series, plain, options, obstacles, bool(spread_groups))
+    numbers = sorted(set(reference.steps) & set(candidate.steps))
+    first_of_run = bool(numbers) and numbers[0] == 1
+    divergence = diagnose(series, first_of_run=first_of_run) if verdict in (Verdict.BROKEN, Verdict.INCOMPLETE) else None
+    return ParityReport(
+        reference=reference.name,
+        candidate=candidate.name,
+        frameworks=(reference.framework, candidate.framework),
+        verdict=verdict,
+        summary=summary,
+        iterations=(numbers[0], numbers[-1]) if numbers else None,
+        num_iterations=len(numbers),
+        series=series,
+        divergence=divergence,
+        tolerance=tolerance if numbers else None,
+        fact_differences=facts,
+        notes=tuple(dict.fromkeys((*notes, *extra))),
+    )
+
+
+def _limit(log: TrainingLog, options: CompareOptions) -> TrainingLog:
+    low, high = options.first or -math.inf, options.last or math.inf
+    if low == -math.inf and high == math.inf:
+        return log
+    averaged = _undo(log) if is_averaged(log) else log
+    return dataclasses.replace(averaged, steps={n: row for n, row in averaged.steps.items() if low <= n <= high})
+
+
+def _undo(log: TrainingLog) -> TrainingLog:
+    if not is_averaged(log) or any("undone for" in note for note in log.notes):
+        return log
+    return undo_average(log, reason="Megatron-LM does not reset its accumulators at the first line")
+
+
+def _undo_pair(one: TrainingLog, other: TrainingLog, model: RoundingModel) -> tuple[TrainingLog, TrainingLog]:
+    """Undo Megatron-LM's average on either side, by program, and by arithmetic where the program is not known."""
+    first, second = _undo(one), _undo(other)
+    return _check_by_arithmetic(one, first, second, model), _check_by_arithmetic(other, second, first, model)
+
+
+def _check_by_arithmetic(raw: TrainingLog, undone: TrainingLog, partner: TrainingLog, model: RoundingModel) -> TrainingLog:
+    if not can_be_averaged(raw) or any("undone for" in note for note in raw.notes):
+        return undone
+    if raw.framework not in (Framework.MEGATRON_LM, Framework.UNKNOWN):
+        return undone
+    guess = undo_average(raw, reason="by arithmetic: only so does it agree with the other side")
+    number = sorted(raw.steps)[1]
+    if LOSS not in raw.steps[number] or LOSS not in partner.steps.get(number, {}):
+        return undone
+    raw_agrees = _agrees_at(number, raw, partner, model)
+    guess_agrees = _agrees_at(number, guess, partner, model)
+    if raw.framework is Framework.UNKNOWN and guess_agrees and not raw_agrees:
+        return guess
+    if raw.framework is Framework.MEGATRON_LM and raw_agrees and not guess_agrees:
+        note = (
+            f"{raw.name}: line {number} was left as printed: by arithmetic it is not an average (an older release resets "
+            f"after each line)"
+        )
+        return dataclasses.replace(raw, notes=(*raw.notes, note))
+    return undone
+
+
+def _agrees_at(number: int, one: TrainingLog, other: TrainingLog, model: RoundingModel) -> bool:
+    left, right = one.series(LOSS), other.series(LOSS)
+    tolerance = model.series(LOSS, right, left).get(number)
+    return tolerance is not None and abs(left[number].value - right[number].value) <= tolerance
+
+
+def _precision(one: TrainingLog, other: TrainingLog, given: Precision | None) -> tuple[Precision, str]:
+    if given is not None:
+        return given, "given"
+    known = [log.precision for log in (one, other) if log.precision is not None]
+    if not known:
+        return Precision.BF16, "assumed: no log states it (--precision sets it)"
+    worst = max(known, key=lambda precision: UNIT_ROUNDOFF[precision])
+    return worst, "the coarser of the two logs' headers" if len(set(known)) > 1 else "stated in a log's header"
+
+
+def _pooled_spread(groups: Sequence[Sequence[TrainingLog]], metric: str) -> dict[int, float]:
+    result: dict[int, float] = {}
+    for group in groups:
+        for number, value in measure_spread([log.series(metric) for log in group]).items():
+            result[number] = max(result.get(number, 0.0), value)
+    return result
+
+
+def _compare_series(metric: str, reference: TrainingLog, candidate: TrainingLog, model: RoundingModel) -> SeriesComparison | None:
+    left, right = reference.series(metric), candidate.series(metric)
+    tolerances = model.series(metric, left, right)
+    if not tolerances:
+        return None
+    points = tuple(
+        Point(iteration=n, reference=left[n].value, candidate=right[n].value, tolerance=tolerance)
+        for n, tolerance in tolerances.items()
+    )
+    identical = all(_same_digits(left[n].value, right[n].value, max(left[n].resolution, right[n].resolution)) for n in tolerances)
+    finite = [point for point in points if math.isfinite(point.difference)]
+    worst = max(finite or points, key=lambda point: abs(point.difference) if math.isfinite(point.difference) else -1.0)
+    scale = abs(worst.reference) or 1.0
+    gap = abs(worst.difference)
+    return SeriesComparison(
+        metric=metric,
+        points=points,
+        identical=identical,
+        first_divergence=next((point.iteration for point in points if not point.agrees), None),
+        max_difference=gap,
+        max_difference_iteration=worst.iteration,
+        digits=round(-math.log10(gap / scale), 1) if math.isfinite(gap) and gap > 0 else 17.0,
+    )
+
+
+def _same_digits(one: float, other: float, resolution: float) -> bool:
+    if one != one or other != other:
+        return one != one and other != other
+    if one == other:
+        return True
+    return abs(one - other) <= 0.51 * resolution if resolution else False
+
+
+def _judge(
+    reference: TrainingLog,
+    candidate: TrainingLog,
+    series: tuple[SeriesComparison, ...],
+    plain: RoundingModel,
+    options: CompareOptions,
+    obstacles: Sequence[str],
+    has_spread: bool,
+) -> tuple[Verdict, str, list[str]]:
+    notes: list[str] = []
+    if obstacles:
+        return (
+            Verdict.NOT_COMPARABLE,
+            f"absolute losses are not ranked across {' and '.join(obstacles)}; compare trends at equal tokens instead",
+            notes,
+        )
+    losses = next((entry for entry in series if entry.metric == LOSS), None)
+    if losses is None:
+        return Verdict.INCOMPLETE, "the logs share no iteration with an lm loss", notes
+    count = len(losses.points)
+    diverged = [entry for entry in series if entry.first_divergence is not None]
+    if diverged:
+        first = min(diverged, key=lambda entry: (entry.first_divergence or 0, COMPARED_METRICS.index(entry.metric)))
+        loss_part = (
+            f"lm loss differs from iteration {losses.first_divergence}" if losses.first_divergence else "lm loss agrees so far"
+        )
+        lead = "" if first is losses else f"{first.metric} differs from iteration {first.first_divergence}, "
+        return Verdict.BROKEN, f"parity is broken: {lead}{loss_part} (largest difference {losses.max_difference:.3g})", notes
+    missing = [note for log in (reference, candidate) if (note := _unfinished(log, options)) is not None]
+    if missing and not options.allow_incomplete:
+        return Verdict.INCOMPLETE, f"{count} iterations agree, but {'; '.join(missing)}", notes
+    notes += missing
+    if all(entry.identical for entry in series):
+        names = ", ".join(entry.metric for entry in series)
+        return Verdict.IDENTICAL, f"identical in every printed digit at all {count} iterations ({names})", notes
+    if options.expect_identical:
+        first_number = next(p.iteration for entry in series for p in entry.points if p.difference)
+        return (
+            Verdict.BROKEN,
+            f"not identical from iteration {first_number} on (largest lm loss difference {losses.max_difference:.3g}), and "
+            f"identical was expected",
+            notes,
+        )
+    rounding = plain.series(LOSS, reference.series(LOSS), candidate.series(LOSS))
+    within = all(abs(point.difference) <= rounding[point.iteration] for point in losses.points)
+    if within:
+        if has_spread and max((point.tolerance for point in losses.points), default=0.0) == 0.0:
+            notes.append(
+                "the repeated runs agree exactly, so the remaining difference is systematic, though small enough for rounding"
+            )
+        return Verdict.WITHIN_ROUNDING, _within(losses, "rounding"), notes
+    return Verdict.WITHIN_SPREAD, _within(losses, "the measured run-to-run spread"), notes
+
+
+def _within(losses: SeriesComparison, what: str) -> str:
+    return (
+        f"all {len(losses.points)} iterations agree within {what}: largest lm loss difference {losses.max_difference:.3g} "
+        f"at iteration"
+        f" {losses.max_difference_iteration}"
+    )
+
+
+def _unfinished(log: TrainingLog, options: CompareOptions) -> str | None:
+    if log.announced_iterations is None or not log.steps:
+        return None
+    last = max(number for number, row in log.steps.items() if LOSS in row) if log.series(LOSS) else 0
+    target = min(log.announced_iterations, options.last or log.announced_iterations)
+    return f"{log.name} ends at iteration {last} of {target}" if last < target else None
