@@ -1,0 +1,77 @@
+"""Published shapes and a GPU that several estimator tests share."""
+
+from autorecipe.schema import Gpu, ModelShape
+
+LLAMA3_8B = ModelShape(
+    num_layers=32,
+    hidden_size=4096,
+    ffn_hidden_size=14336,
+    num_attention_heads=32,
+    num_query_groups=8,
+    kv_channels=128,
+    vocab_size=128256,
+    seq_length=8192,
+)
+QWEN3_30B = ModelShape(
+    num_layers=48,
+    hidden_size=2048,
+    ffn_hidden_size=6144,
+    num_attention_heads=32,
+    num_query_groups=4,
+    kv_channels=128,
+    vocab_size=151936,
+    seq_length=4096,
+    qk_layernorm=True,
+    num_moe_experts=128,
+    moe_router_topk=8,
+    moe_ffn_hidden_size=768,
+    moe_layer_pattern=(True,) * 48,
+)
+QWEN3_235B = ModelShape(
+    num_layers=94,
+    hidden_size=4096,
+    ffn_hidden_size=12288,
+    num_attention_heads=64,
+    num_query_groups=4,
+    kv_channels=128,
+    vocab_size=151936,
+    seq_length=4096,
+    qk_layernorm=True,
+    num_moe_experts=128,
+    moe_router_topk=8,
+    moe_ffn_hidden_size=1536,
+    moe_layer_pattern=(True,) * 94,
+)
+DEEPSEEK_V3 = ModelShape(
+    num_layers=61,
+    hidden_size=7168,
+    ffn_hidden_size=18432,
+    num_attention_heads=128,
+    num_query_groups=128,
+    kv_channels=128,
+    vocab_size=129280,
+    seq_length=4096,
+    multi_latent_attention=True,
+    q_lora_rank=1536,
+    kv_lora_rank=512,
+    qk_head_dim=128,
+    qk_pos_emb_head_dim=64,
+    v_head_dim=128,
+    num_moe_experts=256,
+    moe_router_topk=8,
+    moe_ffn_hidden_size=2048,
+    moe_shared_expert_intermediate_size=2048,
+    moe_layer_pattern=(False,) * 3 + (True,) * 58,
+)
+H100 = Gpu(
+    name="h100",
+    title="NVIDIA H100 80GB HBM3",
+    memory_bytes=85_000_000_000,
+    peak_flops={"bf16": 989.4e12, "fp8": 1978.9e12},
+    hbm_bandwidth=3.35e12,
+    nvlink_bandwidth=450e9,
+    nvlink_domain_size=8,
+    network_bandwidth=50e9,
+    gpus_per_node=8,
+    compute_capability="9.0",
+)
