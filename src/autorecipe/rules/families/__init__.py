@@ -1,0 +1,1 @@
+"""The rules themselves, one module per topic. Each module exports `RULES`."""

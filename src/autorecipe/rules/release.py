@@ -1,0 +1,43 @@
+"""Releases and ranges of releases: a rule holds from one release until another."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+
+NEWEST = (9999,)
+"""Stands for a development head, which is newer than every release."""
+
+BRIDGE_CORE = {"0.5.0": "0.17", "0.6.2": "0.19.2"}
+"""Megatron-Core release that goes with a Megatron Bridge release, as far as known.
+
+Source: 0.6.2 was evaluated with core 0.19.2; the 0.5.0 package names no version, 0.17 is its contemporary. Evidence: assumed.
+"""
+
+DEFAULT_CORE = "0.19.2"
+
+
+@lru_cache(maxsize=256)
+def parse_release(text: str) -> tuple[int, ...]:
+    """Parse `0.16.1` into numbers that compare; `HEAD`, `main`, `dev` and the empty text are newer than every release."""
+    numbers = tuple(int(part) for part in re.findall(r"\d+", text.split("+")[0].split("rc")[0].split(".dev")[0])[:4])
+    return numbers if numbers and not re.fullmatch(r"[0-9a-f]{7,40}", text) else NEWEST
+
+
+@dataclass(frozen=True)
+class ReleaseRange:
+    """Releases from `since` (included) until `until` (excluded); empty means unbounded."""
+
+    since: str = ""
+    until: str = ""
+
+    def __contains__(self, release: str) -> bool:
+        number = parse_release(release)
+        return (not self.since or number >= parse_release(self.since)) and (not self.until or number < parse_release(self.until))
+
+    def render(self) -> str:
+        """Render as `from 0.16`, `before 0.16`, `0.14 to before 0.16` or `all`."""
+        if self.since and self.until:
+            return f"{self.since} to before {self.until}"
+        return f"from {self.since}" if self.since else f"before {self.until}" if self.until else "all"

@@ -1,0 +1,194 @@
+"""Ways out of a broken predicate, derived from its own text.
+
+A failing requirement is met by its smallest change (`not a` -> a=false, `a == 1` -> a=1), or the condition that calls for
+it is switched off. Proposals are only candidates: `check.py` keeps those that hold when checked again.
+"""
+
+from __future__ import annotations
+
+import ast
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+from autorecipe.rules.context import AXIS_PATHS, Context
+from autorecipe.rules.expression import compile_node, path_of
+from autorecipe.schema import Fix
+from autorecipe.schema.value import UNKNOWN
+
+UNFIXABLE = ("gpu", "package.", "given.", "saved.", "dataset._class", "model._class")
+DTYPE_VALUES = {"fp32": "torch.float32", "bf16": "torch.bfloat16", "fp16": "torch.float16"}
+LIMIT = 4
+ESSENTIAL = frozenset(
+    {
+        "gpus",
+        "train.global_batch_size",
+        "train.micro_batch_size",
+        "dataset.seq_length",
+        "model.num_layers",
+        "model.hidden_size",
+        "model.num_attention_heads",
+        "model.num_query_groups",
+        "model.num_moe_experts",
+        "model.params_dtype",
+    }
+)
+"""What a run is about: never unset, and never switched on, to silence a rule."""
+
+Change = dict[str, Any]
+
+
+def propose_fixes(when: ast.expr | None, needs: list[ast.expr], context: Context) -> tuple[Fix, ...]:
+    """Return candidate fixes: meet all failing needs at once, or switch the condition off."""
+    options = [list(itertools.islice(meet(need, context), LIMIT)) for need in needs]
+    changes: list[Change] = []
+    if options and all(options):
+        for combination in itertools.islice(itertools.product(*options), LIMIT):
+            merged: Change = {}
+            for change in combination:
+                merged |= change
+            changes.append(merged)
+    if when is not None:
+        changes += itertools.islice(deny(when, context), LIMIT)
+    unique: list[Change] = []
+    for change in changes:
+        if change and change not in unique and not any(path.startswith(UNFIXABLE) and path != "gpus" for path in change):
+            unique.append(change)
+    return tuple(Fix(overrides=change) for change in unique)
+
+
+def meet(node: ast.expr, context: Context) -> Iterator[Change]:
+    """Yield changes that make an expression true."""
+    if isinstance(node, ast.BoolOp):
+        parts = [part for part in node.values if compile_node(part)(context) is not True]
+        if isinstance(node.op, ast.Or):
+            for part in parts:
+                yield from meet(part, context)
+            return
+        options = [list(itertools.islice(meet(part, context), 2)) for part in parts]
+        for combination in itertools.product(*options):
+            merged: Change = {}
+            for change in combination:
+                merged |= change
+            yield merged
+        return
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        yield from deny(node.operand, context)
+        return
+    if isinstance(node, ast.Compare) and len(node.ops) == 1:
+        yield from _meet_comparison(node)
+        return
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
+        path = path_of(node.args[0])
+        if path in ESSENTIAL:
+            return
+        if path and node.func.id == "unset":
+            yield {path: None}
+        elif path and node.func.id == "empty":
+            yield {path: [] if isinstance(context.get(path), list | tuple) else None}
+        elif path and node.func.id == "on":
+            yield {path: True}
+        return
+    path = path_of(node)
+    if path and path not in ESSENTIAL and isinstance(context.get(path, False), bool):
+        yield {path: True}
+
+
+def deny(node: ast.expr, context: Context) -> Iterator[Change]:
+    """Yield changes that make an expression false."""
+    if isinstance(node, ast.BoolOp):
+        if isinstance(node.op, ast.And):
+            for part in reversed(node.values):
+                yield from deny(part, context)
+            return
+        merged: Change = {}
+        for part in node.values:
+            if compile_node(part)(context) is UNKNOWN or not compile_node(part)(context):
+                continue
+            first = next(deny(part, context), None)
+            if first is None:
+                return
+            merged |= first
+        yield merged
+        return
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+        yield from meet(node.operand, context)
+        return
+    if isinstance(node, ast.Compare) and len(node.ops) == 1:
+        path, value = _operands(node)
+        if path and path not in ESSENTIAL and isinstance(node.ops[0], ast.Gt) and isinstance(value, int) and value >= 1:
+            yield {path: (None if path.endswith("virtual_pipeline_model_parallel_size") else value)}
+        return
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
+        path = path_of(node.args[0])
+        if path in ESSENTIAL:
+            return
+        if path and node.func.id in ("isset", "on"):
+            current = context.get(path)
+            yield {path: False if isinstance(current, bool) and node.func.id == "on" else None}
+        elif path and node.func.id == "has":
+            current = context.get(path)
+            names = {ast.literal_eval(item) for item in node.args[1:]}
+            if isinstance(current, list | tuple):
+                yield {path: [item for item in current if str(item).rsplit(".", 1)[-1].lower() not in names]}
+        return
+    path = path_of(node)
+    if path and isinstance(context.get(path), bool):
+        yield {path: False}
+    elif path and path not in ESSENTIAL and path not in AXIS_PATHS.values() and isinstance(node, ast.Name | ast.Attribute):
+        yield {path: None}
+
+
+def _operands(node: ast.Compare) -> tuple[str | None, Any]:
+    left: ast.expr = node.left
+    if isinstance(left, ast.Call) and isinstance(left.func, ast.Name) and left.func.id in ("name", "dtype", "lower"):
+        wrapped = left.func.id
+        left = left.args[0]
+    else:
+        wrapped = ""
+    path = path_of(left)
+    try:
+        value = ast.literal_eval(node.comparators[0])
+    except ValueError:
+        return None, None
+    if wrapped == "dtype" and isinstance(value, str):
+        value = DTYPE_VALUES.get(value, value)
+    return path, value
+
+
+def _meet_comparison(node: ast.Compare) -> Iterator[Change]:
+    path, value = _operands(node)
+    op = node.ops[0]
+    if path == "gpus":
+        return
+    if path is None:
+        other = path_of(node.comparators[0])
+        own = path_of(node.left)
+        if other and own and isinstance(op, ast.Eq):
+            yield {own: _Copy(other)}
+        return
+    if isinstance(op, ast.In) and isinstance(value, tuple | list | set):
+        for item in value:
+            yield {path: item}
+    elif isinstance(op, ast.Eq | ast.GtE | ast.LtE):
+        yield {path: value}
+    elif isinstance(op, ast.Gt) and isinstance(value, int):
+        yield {path: value + 1}
+
+
+class _Copy(str):
+    """Marks a value that is to be copied from another path."""
+
+
+def settle(fix: Fix, context: Context) -> Fix | None:
+    """Replace copies by the values they stand for; None where such a value is not known."""
+    overrides: Change = {}
+    for path, value in fix.overrides.items():
+        if isinstance(value, _Copy):
+            source = context.read(str(value))
+            if source is UNKNOWN or source is None:
+                return None
+            overrides[path] = source
+        else:
+            overrides[path] = value
+    return Fix(overrides=overrides, note=fix.note, layers=fix.layers, verified=fix.verified)

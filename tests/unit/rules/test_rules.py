@@ -1,0 +1,63 @@
+"""Every declared rule, tried on its own examples: none can be removed or broken without a failure here."""
+
+import dataclasses
+
+import pytest
+
+from autorecipe.rules.check import judge
+from autorecipe.rules.registry import FAMILIES, all_rules, rules_by_alias
+from autorecipe.rules.situation import read_situation
+
+
+def situation_of(rule, example):
+    situation = read_situation(example)
+    if situation.framework not in rule.frameworks:
+        situation = dataclasses.replace(situation, framework=rule.frameworks[0])
+    return situation
+
+
+def found(rule, example):
+    situation = situation_of(rule, example)
+    context = situation.context()
+    assert rule.holds_in(framework=context.framework, core=context.core, bridge=context.bridge)
+    return [finding for finding in judge(situation) if finding.rule == rule.id]
+
+
+@pytest.mark.parametrize("rule", all_rules(), ids=lambda rule: rule.id)
+def test_rule_finds_its_bad_example(rule):
+    findings = found(rule, rule.bad)
+    assert findings
+    for finding in findings:
+        assert finding.message
+        assert finding.source
+
+
+@pytest.mark.parametrize("rule", all_rules(), ids=lambda rule: rule.id)
+def test_rule_is_silent_on_its_good_example(rule):
+    assert found(rule, rule.bad.merged(rule.good)) == []
+
+
+@pytest.mark.parametrize("rule", all_rules(), ids=lambda rule: rule.id)
+def test_rule_says_what_where_and_why(rule):
+    assert rule.title
+    assert rule.why.endswith(".")
+    assert rule.formula
+    assert rule.source
+    assert rule.aliases
+    assert rule.id[:3] in FAMILIES
+    assert rule.id[3:].isdigit()
+    assert rule.frameworks
+
+
+@pytest.mark.parametrize("rule", all_rules(), ids=lambda rule: rule.id)
+def test_verified_fix_makes_the_finding_go_away(rule):
+    situation = situation_of(rule, rule.bad)
+    for finding in judge(situation):
+        for fix in finding.fixes:
+            if fix.verified:
+                after = judge(situation.changed(fix.overrides))
+                assert (finding.rule, finding.severity) not in {(item.rule, item.severity) for item in after}
+
+
+def test_aliases_reach_their_rule():
+    assert [rule.id for rule in rules_by_alias()["MC-WORLD-02"]] == ["PAR002"]
