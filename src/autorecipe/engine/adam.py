@@ -1,0 +1,91 @@
+"""Adam on torch's fused kernel, with the state layout that Megatron-Core's distributed optimizer can save and resume.
+
+`torch.optim.AdamW` keeps a step tensor per parameter, and the distributed optimizer cannot load it back. Here the step is one
+number per parameter group, and each parameter's state is its two moments, as in Apex and Transformer Engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+
+class Adam(torch.optim.Optimizer):
+    """Adam with decoupled (AdamW) or classic weight decay.
+
+    Args:
+        params: parameters or parameter groups.
+        lr: learning rate.
+        betas: decay of the two moments.
+        eps: added to the denominator.
+        weight_decay: decay factor.
+        adam_w_mode: decoupled weight decay where True.
+        bias_correction: must be True; kept for the interface.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        adam_w_mode: bool = True,
+        bias_correction: bool = True,
+    ) -> None:
+        if not bias_correction:
+            raise NotImplementedError("Adam without bias correction")
+        self.adam_w_mode = adam_w_mode
+        defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "bias_correction": True}
+        super().__init__(params, defaults)
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        """Update every parameter that has a gradient."""
+        for group in self.param_groups:
+            group["step"] = int(group.get("step", 0)) + 1
+            for rows in self._by_kind(group).values():
+                self._update(group, *(list(column) for column in zip(*rows, strict=True)))
+
+    def _by_kind(self, group: dict[str, Any]) -> dict[Any, list[tuple[torch.Tensor, ...]]]:
+        """Sort a group's parameters by device and type: the fused kernel takes one kind at a time."""
+        kinds: dict[Any, list[tuple[torch.Tensor, ...]]] = {}
+        for parameter in group["params"]:
+            if parameter.grad is None:
+                continue
+            state = self.state[parameter]
+            if not state:
+                state["exp_avg"] = torch.zeros_like(parameter)
+                state["exp_avg_sq"] = torch.zeros_like(parameter)
+            row = (parameter, parameter.grad, state["exp_avg"], state["exp_avg_sq"])
+            kinds.setdefault((parameter.device, parameter.dtype), []).append(row)
+        return kinds
+
+    def _update(
+        self,
+        group: dict[str, Any],
+        parameters: list[torch.Tensor],
+        gradients: list[torch.Tensor],
+        first: list[torch.Tensor],
+        second: list[torch.Tensor],
+    ) -> None:
+        kernel = torch._fused_adamw_ if self.adam_w_mode else torch._fused_adam_
+        step = torch.full((), float(group["step"]), dtype=torch.float32, device=parameters[0].device)
+        beta1, beta2 = group["betas"]
+        kernel(
+            parameters,
+            gradients,
+            first,
+            second,
+            [],
+            [step] * len(parameters),
+            lr=group["lr"],
+            beta1=beta1,
+            beta2=beta2,
+            weight_decay=group["weight_decay"],
+            eps=group["eps"],
+            amsgrad=False,
+            maximize=False,
+        )

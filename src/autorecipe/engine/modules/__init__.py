@@ -1,0 +1,1 @@
+"""This project's own layers for Megatron-Core's layer specification, for machines without Transformer Engine."""

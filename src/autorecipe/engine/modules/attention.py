@@ -1,0 +1,218 @@
+"""Core attention on torch's scaled dot product: grouped queries, windows, packed sequences, context parallelism.
+
+Shapes: S local sequence, T whole sequence, B batch, H query heads, G key/value heads, D head size, DV value head size; packed
+inputs have no batch dimension. A `Span` says which local query rows attend to which key rows; within a span the last query
+row is aligned with the last key row. Everything (plain, packed, context parallel) is a list of spans.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from megatron.core import parallel_state
+from megatron.core.tensor_parallel import get_cuda_rng_tracker
+from megatron.core.transformer.module import MegatronModule
+from megatron.core.transformer.utils import is_layer_window_attention
+
+from autorecipe.engine.modules.context import exchange_heads, gather_sequence, return_heads, zigzag_order
+
+
+@dataclass(frozen=True, kw_only=True)
+class Span:
+    """Query rows [q_start, q_end) attend to key rows [k_start, k_end)."""
+
+    q_start: int
+    q_end: int
+    k_start: int
+    k_end: int
+
+
+class SdpaAttention(MegatronModule):
+    """Attention of one layer without its projections.
+
+    Args:
+        config: transformer configuration.
+        layer_number: counted from 1.
+        attn_mask_type: Megatron-Core's mask type; `causal` for decoders.
+        attention_type: unused, kept for the interface.
+        attention_dropout: probability; the configuration's where None.
+        softmax_scale: factor on the scores; 1/sqrt(D) where None.
+        cp_comm_type: how context-parallel ranks exchange: `a2a` over heads, everything else gathers keys and values.
+        pg_collection: process groups.
+    """
+
+    def __init__(
+        self,
+        config: Any,
+        layer_number: int,
+        attn_mask_type: Any,
+        attention_type: str,
+        attention_dropout: float | None = None,
+        softmax_scale: float | None = None,
+        cp_comm_type: str | None = None,
+        pg_collection: Any = None,
+        **_: Any,
+    ) -> None:
+        super().__init__(config=config)
+        self.attn_mask_type = attn_mask_type
+        self.dropout = config.attention_dropout if attention_dropout is None else attention_dropout
+        self.scale = softmax_scale
+        has_window = is_layer_window_attention(config.window_size, config.window_attn_skip_freq, max(1, layer_number))
+        self.window: tuple[int, int] | None = tuple(config.window_size) if has_window else None
+        self.cp_group = _context_group(config, pg_collection)
+        self.exchanges_heads = cp_comm_type == "a2a"
+        self.current_max_attn_logits = None
+
+    def forward(
+        self,
+        query: torch.Tensor,  # [S, B, H, D] or packed [S, H, D]
+        key: torch.Tensor,  # [S, B, G, D]
+        value: torch.Tensor,  # [S, B, G, DV]
+        attention_mask: torch.Tensor | None = None,  # [B or 1, 1, S, T], True where attention is forbidden
+        attn_mask_type: Any = None,
+        attention_bias: torch.Tensor | None = None,
+        packed_seq_params: Any = None,
+    ) -> torch.Tensor:
+        """Return the attended values, [S, B, H x DV] (packed: [S, H x DV])."""
+        causal = "causal" in (attn_mask_type or self.attn_mask_type).name
+        packed = query.dim() == 3
+        if packed:
+            query, key, value = (tensor.unsqueeze(1) for tensor in (query, key, value))
+        boundaries = _boundaries(packed_seq_params, query.shape[0], self.cp_size)
+        if self.cp_group is None:
+            spans = list(_whole_spans(boundaries))
+            output = self._attend(query, key, value, spans, causal, attention_mask)
+        elif self.exchanges_heads:
+            output = self._attend_exchanged(query, key, value, boundaries, causal)
+        else:
+            order = zigzag_order(boundaries, self.cp_size, query.device)
+            key = gather_sequence(key, self.cp_group, order)  # [T, B, G, D]
+            value = gather_sequence(value, self.cp_group, order)
+            spans = list(_zigzag_spans(boundaries, self.cp_size, self.cp_group.rank()))
+            output = self._attend(query, key, value, spans, causal, attention_mask)
+        output = output.flatten(2)
+        return output.squeeze(1) if packed else output
+
+    @property
+    def cp_size(self) -> int:
+        """Number of context-parallel ranks."""
+        return 1 if self.cp_group is None else int(self.cp_group.size())
+
+    def _attend_exchanged(
+        self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, boundaries: list[int], causal: bool
+    ) -> torch.Tensor:
+        """Trade heads for sequence: every rank sees the whole sequence of H / CP heads."""
+        size = self.cp_size
+        if key.shape[2] % size:  # fewer key/value heads than ranks: repeat them until each rank has one
+            times = size // math.gcd(key.shape[2], size)
+            key, value = (tensor.repeat_interleave(times, 2) for tensor in (key, value))
+        order = zigzag_order(boundaries, size, query.device)
+        query, key, value = (exchange_heads(tensor, self.cp_group, order) for tensor in (query, key, value))
+        output = self._attend(query, key, value, list(_whole_spans(boundaries)), causal, None)
+        return return_heads(output, self.cp_group, order)
+
+    def _attend(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        spans: list[Span],
+        causal: bool,
+        mask: torch.Tensor | None,
+    ) -> torch.Tensor:
+        """Attend span by span; [S, B, H, DV]."""
+        query, key, value = (tensor.permute(1, 2, 0, 3) for tensor in (query, key, value))  # [B, H, S, D]
+        with self._dropout_state():
+            parts = [self._attend_span(query, key, value, span, causal, mask) for span in spans]
+        output = parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)
+        missing = query.shape[2] - output.shape[2]  # padding after the last packed sequence
+        if missing:
+            output = F.pad(output, (0, 0, 0, missing))
+        return output.permute(2, 0, 1, 3)
+
+    def _attend_span(
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        span: Span,
+        causal: bool,
+        mask: torch.Tensor | None,
+    ) -> torch.Tensor:
+        rows, columns = span.q_end - span.q_start, span.k_end - span.k_start
+        q = query[:, :, span.q_start : span.q_end]
+        k, v = key[:, :, span.k_start : span.k_end], value[:, :, span.k_start : span.k_end]
+        grouped = q.shape[1] != k.shape[1]
+        dropout = self.dropout if self.training else 0.0
+        is_square = rows == columns
+        if mask is not None:
+            allowed: Any = ~mask[:, :, span.q_start : span.q_end, span.k_start : span.k_end]
+            if self.window is not None:
+                allowed = allowed & _allowed(rows, columns, causal, self.window, q.device)
+        elif self.window is not None or (causal and not is_square and not q.is_cuda):
+            allowed = _allowed(rows, columns, causal, self.window, q.device)
+        elif causal and not is_square:
+            from torch.nn.attention.bias import causal_lower_right
+
+            allowed = causal_lower_right(rows, columns)
+        else:
+            allowed = None
+        return F.scaled_dot_product_attention(
+            q, k, v, allowed, dropout, is_causal=causal and allowed is None, scale=self.scale, enable_gqa=grouped
+        )
+
+    def _dropout_state(self) -> AbstractContextManager[None]:
+        """Draw dropout from the model-parallel generator; under sequence parallelism the whole block does already."""
+        if self.training and self.dropout and not self.config.sequence_parallel:
+            fork: AbstractContextManager[None] = get_cuda_rng_tracker().fork()
+            return fork
+        return nullcontext()
+
+
+def _context_group(config: Any, groups: Any) -> Any:
+    if config.context_parallel_size == 1:
+        return None
+    group = getattr(groups, "cp", None)
+    return group if group is not None else parallel_state.get_context_parallel_group()
+
+
+def _boundaries(packed: Any, local_length: int, cp_size: int) -> list[int]:
+    """Return where the sequences begin and end in the whole (gathered) row, [number of sequences + 1]."""
+    if packed is None or packed.cu_seqlens_q is None:
+        return [0, local_length * cp_size]
+    padded = getattr(packed, "cu_seqlens_q_padded", None)
+    values: list[int] = (packed.cu_seqlens_q if padded is None else padded).tolist()
+    return sorted(set(values))
+
+
+def _whole_spans(boundaries: list[int]) -> Iterator[Span]:
+    for start, end in itertools.pairwise(boundaries):
+        yield Span(q_start=start, q_end=end, k_start=start, k_end=end)
+
+
+def _zigzag_spans(boundaries: list[int], cp_size: int, rank: int) -> Iterator[Span]:
+    """Yield two spans per sequence: this rank holds chunk `rank` and chunk `2 x cp_size - 1 - rank` of each."""
+    at = 0
+    for start, end in itertools.pairwise(boundaries):
+        chunk = (end - start) // (2 * cp_size)
+        for index in (rank, 2 * cp_size - 1 - rank):
+            yield Span(q_start=at, q_end=at + chunk, k_start=start, k_end=start + (index + 1) * chunk)
+            at += chunk
+
+
+def _allowed(rows: int, columns: int, causal: bool, window: tuple[int, int] | None, device: torch.device) -> torch.Tensor:
+    """Return where attention is allowed, [rows, columns], the last row aligned with the last column."""
+    distance = torch.arange(columns - rows, columns, device=device)[:, None] - torch.arange(columns, device=device)[None]
+    allowed = distance >= 0 if causal else torch.ones_like(distance, dtype=torch.bool)
+    if window is not None:
+        left, right = window
+        allowed = allowed & (distance <= left) if left >= 0 else allowed
+        allowed = allowed & (distance >= -right) if right >= 0 else allowed
+    return allowed

@@ -1,0 +1,77 @@
+"""Choices that belong to this engine alone: `engine.*` keys of a run.
+
+They choose between implementations of the same mathematics and never change what is trained beyond rounding.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Literal, get_args
+
+from autorecipe.errors import Problem, UsageError, unknown_name
+from autorecipe.schema.run import RunConfig
+
+PREFIX = "engine."
+
+Modules = Literal["auto", "own", "core-local", "transformer-engine"]
+Switch = Literal["auto", "on", "off"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineOptions:
+    """Options of the engine, with their defaults.
+
+    Attributes:
+        modules: who provides attention, norms and experts. `own` is this project's (torch SDPA, every parallelism);
+            `core-local` is Megatron-Core's plain torch implementation (no sequence, context or latent-attention
+            parallelism; equals upstream's local runs in every digit); `transformer-engine` needs that package;
+            `auto` takes Transformer Engine where installed, `own` otherwise.
+        compile: compile elementwise regions with torch.compile. `auto` = on CUDA.
+        fused_loss: compute the output projection and the cross entropy in chunks, without keeping the logits.
+            `auto` = on CUDA, where the model allows it.
+        fused_grad: accumulate weight gradients straight into the main gradient buffer. `auto` = on CUDA.
+    """
+
+    modules: Modules = "auto"
+    compile: Switch = "auto"
+    fused_loss: Switch = "auto"
+    fused_grad: Switch = "auto"
+
+
+_LEGAL: dict[str, tuple[str, ...]] = {
+    "modules": get_args(Modules),
+    "compile": get_args(Switch),
+    "fused_loss": get_args(Switch),
+    "fused_grad": get_args(Switch),
+}
+
+
+def read_options(run: RunConfig) -> EngineOptions:
+    """Read the `engine.*` keys of a run.
+
+    Raises:
+        UsageError: every unknown key and illegal value.
+    """
+    names = [item.name for item in fields(EngineOptions)]
+    problems: list[Problem] = []
+    chosen: dict[str, str] = {}
+    for path, value in run.values.items():
+        if not path.startswith(PREFIX):
+            continue
+        name = path.removeprefix(PREFIX)
+        text = {True: "on", False: "off", None: "auto"}.get(value, value) if not isinstance(value, str) else value
+        if name not in _LEGAL:
+            problems.append(unknown_name("engine option", name, names))
+        elif text not in _LEGAL[name]:
+            hint = f"use one of {', '.join(_LEGAL[name])}"
+            problems.append(Problem(path=path, message=f"{value!r} is not a choice", hint=hint))
+        else:
+            chosen[name] = str(text)
+    if problems:
+        raise UsageError(problems)
+    return EngineOptions(**chosen)  # type: ignore[arg-type]
+
+
+def is_on(switch: Switch, *, default: bool) -> bool:
+    """Resolve a switch, with what `auto` means here."""
+    return default if switch == "auto" else switch == "on"
