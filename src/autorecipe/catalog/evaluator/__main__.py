@@ -1,0 +1,117 @@
+"""Subprocess entry: reads one JSON request on stdin, writes events as JSON lines on stdout.
+
+Request: `bridge` and `core` (directories to import from), `configs` (path of a JSON object: Hugging Face id ->
+configuration), `tokenizer_lengths`, `seconds` (limit per recipe), `shard` and `shards`, `only` (names, empty for all), `skip`
+(function keys not to try again). Events: `found` (once), `begin` and `result` per function, `bases`, `done`.
+What upstream prints goes to stderr.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import Any, TextIO
+
+
+def main() -> int:
+    """Evaluate one shard of a tree's recipes."""
+    request = json.load(sys.stdin)
+    events = _claim_stdout()
+    os.environ.update(
+        HF_HUB_OFFLINE="1",
+        TRANSFORMERS_OFFLINE="1",
+        HF_DATASETS_OFFLINE="1",
+        TOKENIZERS_PARALLELISM="false",
+        CUDA_VISIBLE_DEVICES="",
+    )
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "QWEN3_OMNI_HF_PATH", "GEMMA4_CONVERSION_MODE"):
+        os.environ.pop(name, None)
+    logging.disable(logging.CRITICAL)
+    warnings.simplefilter("ignore")
+    sys.path[:0] = [request["bridge"], *([request["core"]] if request["core"] else [])]
+    # Transformer Engine, mamba and the like are stand-ins from here on, whatever is installed.
+    from autorecipe.catalog.evaluator import standins
+
+    finder = standins.install()
+    started = time.process_time()
+
+    import torch
+
+    torch.set_num_threads(1)
+    from autorecipe.catalog.evaluator.container import ContainerWriter
+    from autorecipe.catalog.evaluator.discovery import discover
+    from autorecipe.catalog.evaluator.hub import Hub
+    from autorecipe.catalog.evaluator.recipe import RecipeEvaluator
+    from autorecipe.catalog.evaluator.values import ValueWriter
+
+    bridge = Path(request["bridge"])
+    writer = ContainerWriter(ValueWriter({str(bridge): "${BRIDGE}", str(Path.cwd()): "${CWD}"}))
+    configs = json.loads(Path(request["configs"]).read_text(encoding="utf-8"))
+    hub = Hub(configs, request["tokenizer_lengths"], writer.snapshot)
+    evaluator = RecipeEvaluator(bridge=bridge, hub=hub, writer=writer, seconds=request["seconds"])
+    hub.install()
+    evaluator.note_missing_quantization_files()
+    found = discover()
+    names = [f"{export.kind}:{export.function.__module__}:{export.name}" for export in found.exports]
+    _send(
+        events,
+        event="found",
+        functions=names,
+        packages=found.packages,
+        broken_modules=found.broken_modules,
+        versions=_versions(),
+        standins=sorted(finder.used),
+        import_seconds=time.process_time() - started,
+    )
+    only, skip = set(request["only"]), set(request["skip"])
+    sent: set[str] = set()
+    for index, (name, export) in enumerate(zip(names, found.exports, strict=True)):
+        wanted = not only or export.name in only or bool(only & set(export.aliases))
+        if index % request["shards"] != request["shard"] or name in skip or not wanted:
+            continue
+        _send(events, event="begin", function=name)
+        record = evaluator.evaluate(export)
+        fresh = {base: writer.bases[base] for base in writer.bases if base not in sent}
+        sent |= set(fresh)
+        if fresh:
+            _send(events, event="bases", bases=fresh)
+        _send(events, event="result", function=name, record=record)
+    _send(events, event="done", cpu_seconds=time.process_time() - started)
+    return 0
+
+
+def _claim_stdout() -> TextIO:
+    """Keep stdout for events; whatever else prints there goes to stderr."""
+    events = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    return events
+
+
+def _send(events: TextIO, **event: Any) -> None:
+    events.write(json.dumps(event, ensure_ascii=False) + "\n")
+    events.flush()
+
+
+def _versions() -> dict[str, str]:
+    import platform
+
+    import torch
+    import transformers
+
+    versions = {"python": platform.python_version(), "torch": torch.__version__, "transformers": transformers.__version__}
+    try:
+        from megatron.core.package_info import __version__ as core
+
+        versions["megatron-core"] = str(core)
+    except ImportError:
+        versions["megatron-core"] = "unknown"
+    return versions
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,89 @@
+"""Reads and writes the data files: JSON Lines, sorted, one record a line, so that a diff can be read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from autorecipe.errors import EnvironmentProblem, Problem
+
+DATA = Path(__file__).resolve().parent.parent / "data"
+"""Data that ships with the package."""
+
+
+def render_line(record: Mapping[str, Any]) -> str:
+    """Render one record as a line of JSON, keys in the given order."""
+    return json.dumps(record, ensure_ascii=False, separators=(", ", ": "))
+
+
+def write_lines(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
+    """Write records, one a line."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{render_line(record)}\n" for record in records), encoding="utf-8")
+
+
+def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield records of a file.
+
+    Raises:
+        EnvironmentProblem: the file is missing or damaged.
+    """
+    for number, line in enumerate(read_text(path).splitlines(), start=1):
+        yield parse_line(line, path=path, number=number)
+
+
+def find_line(path: Path, key: str, value: str) -> dict[str, Any] | None:
+    """Return the record whose first key has the given value, parsing that line alone; None where there is none."""
+    start = f"{{{json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}"
+    for number, line in enumerate(read_text(path).splitlines(), start=1):
+        if line.startswith(start) and line[len(start)] in ",}":
+            return parse_line(line, path=path, number=number)
+    return None
+
+
+def read_json(path: Path) -> Any:
+    """Return the content of a JSON file.
+
+    Raises:
+        EnvironmentProblem: the file is missing or damaged.
+    """
+    try:
+        return json.loads(read_text(path))
+    except json.JSONDecodeError as error:
+        raise _damaged(path, f"line {error.lineno}: {error.msg}") from None
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a data file.
+
+    Raises:
+        EnvironmentProblem: the file cannot be read.
+    """
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise _damaged(path, str(error)) from None
+
+
+def parse_line(line: str, *, path: Path, number: int) -> dict[str, Any]:
+    """Parse one line of a data file."""
+    try:
+        record = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise _damaged(path, f"line {number}: {error.msg}") from None
+    if not isinstance(record, dict):
+        raise _damaged(path, f"line {number}: not an object")
+    return record
+
+
+def _damaged(path: Path, why: str) -> EnvironmentProblem:
+    return EnvironmentProblem(
+        Problem(
+            code="catalog-data",
+            path=str(path),
+            message=f"the catalog file cannot be read: {why}",
+            hint="reinstall autorecipe, or rebuild the release with `autorecipe catalog build --bridge WHEEL --out DIR`",
+        )
+    )

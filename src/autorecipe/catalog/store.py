@@ -1,0 +1,259 @@
+"""Opens a release of the shipped catalog, or of one built elsewhere. Start here.
+
+    catalog = open_catalog()
+    for summary in catalog.summaries(): ...
+    recipe = catalog.load("llama3_8b_pretrain_config")
+
+Listing reads one compact table; loading a recipe parses that recipe's line, the bases it stands on, and nothing else.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from autorecipe.catalog import cards, options
+from autorecipe.catalog.files import DATA, find_line, read_json, read_lines
+from autorecipe.catalog.naming import LIBRARY_SUFFIX, forward_step_of, modality_of, parse_name
+from autorecipe.catalog.records import Base, BaseTable, add_common
+from autorecipe.catalog.schema import load_schema
+from autorecipe.errors import Problem, UsageError, unknown_name
+from autorecipe.schema.card import ModelCard
+from autorecipe.schema.field import ConfigSchema
+from autorecipe.schema.layout import Layout
+from autorecipe.schema.option import MlmOption
+from autorecipe.schema.recipe import Mode, Recipe, RecipeKind, RecipeSummary
+
+CATALOG_VARIABLE = "AUTORECIPE_CATALOG"
+"""Environment variable: a directory written by `autorecipe catalog build --out`, searched before the shipped releases."""
+
+
+class Catalog:
+    """One release. Everything is read when first asked for and kept.
+
+    Args:
+        directory: holds `release.json` and the files beside it.
+
+    Attributes:
+        release: such as `0.6.2`.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.release = directory.name
+        self._recipes: dict[str, Recipe] = {}
+
+    @functools.cached_property
+    def meta(self) -> Mapping[str, Any]:
+        """Content of `release.json`: counts, inputs, collisions, failures."""
+        content = read_json(self.directory / "release.json")
+        assert isinstance(content, dict)
+        return content
+
+    def summaries(self) -> Sequence[RecipeSummary]:
+        """Return every exported name, sorted, without fields."""
+        return tuple(self._by_name.values())
+
+    def names(self) -> Sequence[str]:
+        """Return every exported name, sorted."""
+        return tuple(self._by_name)
+
+    def summary(self, name: str) -> RecipeSummary:
+        """Return the summary of one name.
+
+        Raises:
+            UsageError: unknown name, with near misses.
+        """
+        if name not in self._by_name:
+            hint = f'`autorecipe recipes search "{name}"` finds recipes by words'
+            if name.endswith(LIBRARY_SUFFIX) and name.removesuffix(LIBRARY_SUFFIX) in self._by_name:
+                hint = f"only one package exports it: use {name.removesuffix(LIBRARY_SUFFIX)}"
+            raise UsageError(unknown_name("recipe", name, list(self._by_name), hint=hint))
+        return self._by_name[name]
+
+    def load(self, name: str) -> Recipe:
+        """Return a recipe with all its fields; an alias gives its target's fields under its own name.
+
+        Raises:
+            UsageError: unknown name, with near misses.
+            EnvironmentProblem: damaged data file.
+        """
+        if name not in self._recipes:
+            self._recipes[name] = self._read_recipe(self.summary(name))
+        return self._recipes[name]
+
+    def schema(self) -> ConfigSchema:
+        """Return the configuration schema of this release."""
+        return self._schema
+
+    def mlm_options(self) -> Mapping[str, MlmOption]:
+        """Return the Megatron-LM options that match this release, by flag."""
+        return self._mlm_options
+
+    def model_cards(self) -> Mapping[str, ModelCard]:
+        """Return the card of every model that is described or used, by Hugging Face id."""
+        return self._model_cards
+
+    def model_card(self, hf_id: str) -> ModelCard:
+        """Return one card.
+
+        Raises:
+            UsageError: unknown id, with near misses.
+        """
+        if hf_id not in self._model_cards:
+            known = list(self._model_cards)
+            raise UsageError(unknown_name("model", hf_id, known, hint="`autorecipe models list` lists the ids"))
+        return self._model_cards[hf_id]
+
+    @functools.cached_property
+    def bases(self) -> BaseTable:
+        """Everything that recipes start from."""
+        return BaseTable(
+            {
+                line["id"]: Base(on=line.get("on", {}), fields=line["set"], drop=tuple(line.get("drop", ())))
+                for line in read_lines(self.directory / "bases.jsonl")
+            }
+        )
+
+    @functools.cached_property
+    def _by_name(self) -> dict[str, RecipeSummary]:
+        table = read_json(self.directory / "summaries.json")
+        return {row[0]: _summary(row) for row in table["rows"]}
+
+    @functools.cached_property
+    def _schema(self) -> ConfigSchema:
+        return load_schema(self.directory / "schema.jsonl", release=self.release)
+
+    @functools.cached_property
+    def _mlm_options(self) -> Mapping[str, MlmOption]:
+        return options.load_options(self.directory / "options.jsonl")
+
+    @functools.cached_property
+    def _model_cards(self) -> Mapping[str, ModelCard]:
+        return cards.load_cards(self)
+
+    def _read_recipe(self, summary: RecipeSummary) -> Recipe:
+        canonical = summary.alias_of or summary.name
+        path = self.directory / "recipes" / f"{summary.kind.value}-{summary.family}.jsonl"
+        line = find_line(path, "name", canonical)
+        if line is None:
+            raise UsageError(Problem(path=str(path), message=f"the catalog lists {canonical!r}, but its file lacks it"))
+        fields: dict[str, Any] = {}
+        if "set" in line:
+            on = add_common(line["on"], self.meta["common_bases"])
+            fields = self.bases.assemble(on, line["set"], line.get("drop", ()))
+        notes = dict(line["notes"])
+        dora = notes.pop("dora", {})
+        notes["aliases"] = line["aliases"]
+        notes["inputs"] = line["inputs"]
+        parts = parse_name(canonical)
+        return Recipe(
+            name=summary.name,
+            release=self.release,
+            kind=summary.kind,
+            mode=summary.mode,
+            alias_of=summary.alias_of,
+            family=summary.family,
+            modality=modality_of(summary.name),
+            hf_model_ids=summary.hf_model_ids,
+            gpus=parts.gpus,
+            gpu_type=parts.gpu_type,
+            precision=parts.precision,
+            variant=parts.variant,
+            forward_step=forward_step_of(summary.name),
+            status=summary.status,
+            error=line["error"],
+            source=line["source"],
+            fields=dict(sorted(fields.items())),
+            model_set=tuple(line.get("model_set", ())),
+            dora_fields=dora.get("fields", {}),
+            notes=notes,
+        )
+
+
+def open_catalog(release: str | None = None) -> Catalog:
+    """Open a release.
+
+    Args:
+        release: such as `0.6.2`, or a shorter form that fits one release (`0.5`); None for the newest shipped one.
+
+    Raises:
+        UsageError: no such release.
+    """
+    found = _directories()
+    if release is None:
+        name = max(found, key=_order)
+    elif release in found:
+        name = release
+    else:
+        fitting = [name for name in found if name.startswith(f"{release}.")]
+        if not fitting:
+            hint = f"releases at hand: {', '.join(sorted(found, key=_order))}"
+            raise UsageError(unknown_name("release", release, list(found), hint=hint))
+        name = max(fitting, key=_order)
+    return _open(found[name])
+
+
+def shipped_releases() -> tuple[str, ...]:
+    """Return the releases at hand, newest first."""
+    return tuple(sorted(_directories(), key=_order, reverse=True))
+
+
+@functools.lru_cache(maxsize=8)
+def _open(directory: Path) -> Catalog:
+    return Catalog(directory)
+
+
+def _directories() -> dict[str, Path]:
+    roots = [DATA / "releases"]
+    extra = os.environ.get(CATALOG_VARIABLE)
+    if extra:
+        roots.append(Path(extra))
+    found: dict[str, Path] = {}
+    for root in roots:
+        found |= {path.parent.name: path.parent for path in root.glob("*/release.json")}
+    if not found:
+        raise UsageError(Problem(path=str(roots[0]), message="holds no catalog release"))
+    return found
+
+
+def _order(release: str) -> tuple[tuple[int, ...], str]:
+    numbers = tuple(int(part) for part in release.split("+")[0].split(".") if part.isdigit())
+    return numbers, release
+
+
+def _summary(row: list[Any]) -> RecipeSummary:
+    layout = row[12]
+    return RecipeSummary(
+        name=row[0],
+        kind=RecipeKind(row[1]),
+        mode=Mode(row[2]) if row[2] else None,
+        alias_of=row[3],
+        family=row[4],
+        modality=row[5],
+        hf_model_ids=tuple(row[6]),
+        gpus=row[7],
+        gpu_type=row[8],
+        precision=row[9],
+        variant=row[10],
+        status=row[11],
+        layout=Layout(
+            tp=layout[0],
+            pp=layout[1],
+            vp=layout[2],
+            cp=layout[3],
+            ep=layout[4],
+            etp=layout[5],
+            sequence_parallel=layout[6],
+        )
+        if layout
+        else None,
+        minimum_gpus=row[13],
+        seq_length=row[14],
+        global_batch_size=row[15],
+        micro_batch_size=row[16],
+        dataset=row[17],
+    )
