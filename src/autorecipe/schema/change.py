@@ -18,6 +18,7 @@ class Change:
         after: value on the second side (`UNKNOWN` where the path is absent).
         layer: layer of change, or None where the path has not been classified (treated like convergence).
         reason: why it is in that layer, in this context.
+        inert: the values were given differently, but neither acts: what upstream uses is the same.
     """
 
     path: str
@@ -25,3 +26,4 @@ class Change:
     after: FieldValue | Unknown
     layer: Layer | None
     reason: str = ""
+    inert: bool = False

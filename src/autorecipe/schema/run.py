@@ -29,11 +29,13 @@ class Origin:
         kind: who decided.
         detail: such as the override as typed, the preset's name, or the formula.
         replaced: value that was given but does not act, when this origin took precedence over it; None otherwise.
+        given: the override, as typed, that lost by it; empty where none did.
     """
 
     kind: OriginKind
     detail: str = ""
     replaced: FieldValue = None
+    given: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

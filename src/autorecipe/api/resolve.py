@@ -1,0 +1,33 @@
+"""Resolve a recipe by name with overrides: joins the catalog and the configuration packages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autorecipe.config.resolve import resolve_config
+from autorecipe.schema.run import RunConfig
+
+
+def resolve_run(
+    name: str,
+    overrides: Sequence[str] = (),
+    *,
+    release: str | None = None,
+    world_size: int | None = None,
+) -> RunConfig:
+    """Return what would run.
+
+    Args:
+        name: recipe name, alias or canonical.
+        overrides: texts in the override grammar.
+        release: Bridge release of the catalog; the newest shipped one by default.
+        world_size: number of GPUs; the count in the recipe's name by default, else unknown.
+
+    Raises:
+        UsageError: an unknown recipe, or overrides that upstream would refuse (all at once).
+        NegativeAnswer: a recipe that fails in upstream itself.
+    """
+    from autorecipe.catalog.store import open_catalog
+
+    catalog = open_catalog(release)
+    return resolve_config(catalog.load(name), catalog.schema(), overrides, world_size=world_size)

@@ -1,0 +1,305 @@
+"""Apply checked overrides to the fields of a recipe, with the semantics of Hydra and OmegaConf that upstream relies on.
+
+Reproduced: dictionaries merge, lists are replaced, `+` refuses a key that is already set, a section that is null or a preset
+name has no fields to set, and a deleted field comes back (only keys of dictionaries can be deleted). Leaves out: what
+upstream does to the values afterwards (see `resolve`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from autorecipe.config.annotations import check_value, describe_type
+from autorecipe.config.grammar import Operation, render_value
+from autorecipe.config.keys import CLASS_MARK, KeyKind, has_children, locate_key
+from autorecipe.config.overrides import Override, render_for_message, unknown_key
+from autorecipe.config.sections import NULLABLE_SECTIONS
+from autorecipe.config.state import Resolution
+from autorecipe.errors import Problem, UsageError
+from autorecipe.schema.run import Origin, OriginKind
+from autorecipe.schema.value import FieldValue
+
+MIXED_PRECISION_CLASS = "megatron.bridge.training.mixed_precision.MixedPrecisionConfig"
+COMPLETE_MODEL_FIELDS = 50
+"""A recipe that knows fewer model fields was evaluated without its model class: an absent model path then proves nothing."""
+
+
+def apply_overrides(state: Resolution, overrides: Sequence[Override]) -> None:
+    """Apply overrides in order.
+
+    Raises:
+        UsageError: every override that upstream would refuse on this recipe.
+    """
+    problems: list[Problem] = []
+    for override in overrides:
+        problem = _apply(state, override)
+        if problem is not None:
+            problems.append(problem)
+    problems += _resolve_interpolations(state, overrides)
+    if problems:
+        raise UsageError(problems)
+
+
+def _apply(state: Resolution, override: Override) -> Problem | None:
+    if override.kind is KeyKind.SECTION:
+        return _apply_section(state, override)
+    closed = _closed_section(state, override)
+    if closed is not None:
+        return closed
+    if override.operation is Operation.DELETE:
+        return _delete(state, override)
+    if override.kind is KeyKind.ITEM:
+        return _set_item(state, override)
+    current = state.get(override.path)
+    if override.operation is Operation.ADD and current is not None and not isinstance(override.value, dict | list):
+        return Problem(
+            code="already-set",
+            path=override.path,
+            message=f"+{override.path} adds a key, but it is already {render_for_message(current)}",
+            hint=f"write {override.path}={render_value(override.value)}",
+        )
+    if override.kind is KeyKind.FREE:
+        _set_free(state, override)
+        return None
+    absent = _absent_from_class(state, override)
+    if absent is not None:
+        return absent
+    if isinstance(override.value, dict) and override.value:
+        _merge(state, override)
+        return None
+    for child in state.children(override.path):
+        del state.values[child]
+        state.origins.pop(child, None)
+    _write(state, override.path, override.value, override.text)
+    return None
+
+
+def _write(state: Resolution, path: str, value: FieldValue, text: str) -> None:
+    before = state.get(path)
+    state.values[path] = value
+    state.origins[path] = Origin(kind=OriginKind.OVERRIDE, detail=text, replaced=before)
+    state.typed[path] = text
+
+
+def _closed_section(state: Resolution, override: Override) -> Problem | None:
+    """Fields of an optional section that is null, or that is a preset's name, cannot be set one by one."""
+    section = override.path.split(".", 1)[0]
+    nullable = NULLABLE_SECTIONS.get(section)
+    if nullable is None or section == override.path:
+        return None
+    current = state.get(section)
+    is_open = f"{section}{CLASS_MARK}" in state.values if isinstance(current, str) else state.has_section(section)
+    if is_open and not isinstance(current, str):
+        return None
+    leaf = override.path.split(".", 1)[1]
+    value = render_value(override.value)
+    if isinstance(current, str):
+        fields = {name.split(".", 1)[1]: state.values[name] for name in state.children(section)}
+        shown = {key: fields[key] for key in ("bf16", "fp16", "params_dtype", "pipeline_dtype") if fields.get(key)}
+        text = ",".join(f"{key}:{render_value(item)}" for key, item in {**shown}.items())
+        return Problem(
+            code="TRAP-MPNAME",
+            path=override.path,
+            message=f"{section} is the preset name {current!r} here, which has no fields to set",
+            hint=f'replace the name by an object: "{section}={{_target_:{MIXED_PRECISION_CLASS},{text},{leaf}:{value}}}"',
+        )
+    built = f"_target_:megatron.bridge...{nullable.class_name or 'CLASS'},{leaf}:{value}"
+    return Problem(
+        code="unset-section",
+        path=override.path,
+        message=f"{section} is null in this recipe, so it has no fields to set",
+        hint=f'build it: "{section}={{{built}}}", or start from a recipe that has it',
+    )
+
+
+def _absent_from_class(state: Resolution, override: Override) -> Problem | None:
+    """A field of the release that this recipe's own class lacks is unknown to upstream as well."""
+    path = override.path
+    if path in state.values or has_children(path, state.values):
+        return None
+    section = path.split(".", 1)[0]
+    if path.count(".") != 1 or not state.has_section(section):
+        return None
+    if section == "model" and len(list(state.children("model"))) < COMPLETE_MODEL_FIELDS:
+        return None
+    class_name = state.get(section + CLASS_MARK)
+    if not isinstance(class_name, str):
+        return None
+    problem = unknown_key(path, state.schema, state.values)
+    declared = state.schema.get(path)
+    classes = (
+        f" (a field of {', '.join(declared.config_classes[:4])})" if declared is not None and declared.config_classes else ""
+    )
+    return Problem(
+        code="unknown-key",
+        path=path,
+        message=f"{class_name}, which this recipe uses for {section}, has no such field{classes}",
+        hint=problem.hint,
+    )
+
+
+def _apply_section(state: Resolution, override: Override) -> Problem | None:
+    path, value = override.path, override.value
+    if path.endswith(CLASS_MARK):
+        _build_section(state, path.removesuffix(CLASS_MARK), str(value), override.text)
+        return None
+    if override.operation is Operation.DELETE:
+        state.note("TRAP-DELETE", f"{override.text} has no effect: Megatron Bridge keeps the section", remedy=f"set {path}=null")
+        return None
+    for child in state.children(path):
+        del state.values[child]
+        state.origins.pop(child, None)
+    _write(state, path, value, override.text)
+    return None
+
+
+def _build_section(state: Resolution, section: str, class_name: str, text: str) -> None:
+    """`SECTION={_target_: CLASS, ...}` starts from the class defaults."""
+    for child in state.children(section):
+        del state.values[child]
+        state.origins.pop(child, None)
+    state.values.pop(section, None)
+    state.origins.pop(section, None)
+    _write(state, section + CLASS_MARK, class_name, text)
+    for path, declared in state.schema.items():
+        belongs = not declared.config_classes or class_name in declared.config_classes
+        if path.startswith(section + ".") and belongs and declared.default != "<required>":
+            state.values[path] = declared.default
+            state.origins[path] = Origin(kind=OriginKind.DEFAULT, detail=class_name)
+
+
+def _set_free(state: Resolution, override: Override) -> None:
+    """A key inside a dictionary field; the empty dictionary gives way to its keys."""
+    located = locate_key(override.path, state.schema, state.values)
+    holder = located.field.path if located.field is not None else override.path.rpartition(".")[0]
+    is_new = override.path not in state.values
+    inside = state.get(holder)
+    if isinstance(inside, dict) and inside:
+        state.values[holder] = _with_key(inside, located.tail, override.value)
+        state.origins[holder] = Origin(kind=OriginKind.OVERRIDE, detail=override.text, replaced=inside)
+        state.typed[holder] = override.text
+        return
+    if inside is None or isinstance(inside, dict):
+        state.values.pop(holder, None)
+        state.origins.pop(holder, None)
+    if is_new and override.operation is Operation.SET:
+        state.note(
+            "TRAP-NEWKEY",
+            f"{override.path} is a new key of {holder}; Megatron Bridge itself wants a plus sign",
+            remedy=f"write +{override.path}={render_value(override.value)} there",
+        )
+    _write(state, override.path, override.value, override.text)
+
+
+def _with_key(inside: dict[str, Any], tail: Sequence[str], value: FieldValue) -> dict[str, Any]:
+    head, *rest = tail
+    nested = inside.get(head)
+    new = _with_key(nested if isinstance(nested, dict) else {}, rest, value) if rest else value
+    return {**inside, head: new}
+
+
+def _merge(state: Resolution, override: Override) -> None:
+    """A dictionary given to a dictionary field merges key by key."""
+    path = override.path
+    inside = state.get(path)
+    if isinstance(inside, dict) and inside:
+        _write(state, path, {**inside, **override.value}, override.text)
+        return
+    state.values.pop(path, None)
+    state.origins.pop(path, None)
+    for key, item in override.value.items():
+        _write(state, f"{path}.{key}", item, override.text)
+
+
+def _set_item(state: Resolution, override: Override) -> Problem | None:
+    """`field.0=value`: one item of a list."""
+    located = locate_key(override.path, state.schema, state.values)
+    assert located.field is not None
+    current = state.get(located.field.path)
+    items = list(current) if isinstance(current, list | tuple) else []
+    index = int(located.tail[0])
+    if index >= len(items) or len(located.tail) > 1:
+        return Problem(
+            code="unknown-key",
+            path=override.path,
+            message=f"{located.field.path} is {render_for_message(current)}, which has no item {'.'.join(located.tail)}",
+            hint=f"set the whole list: {located.field.path}=[...]",
+        )
+    items[index] = override.value
+    _write(state, located.field.path, items, override.text)
+    return None
+
+
+def _delete(state: Resolution, override: Override) -> Problem | None:
+    """`~KEY`: removes a key of a dictionary; a declared field is restored by upstream, so it stays and a note says so."""
+    current = state.get(override.path)
+    if current is None:
+        return Problem(
+            code="unknown-key",
+            path=override.path,
+            message="cannot be deleted: it is not set",
+            hint=f"drop {override.text} from the overrides",
+        )
+    if override.has_value and override.value is not None and override.value != current:
+        return Problem(
+            code="wrong-value",
+            path=override.path,
+            message=f"cannot be deleted: it is {render_for_message(current)}, not {render_for_message(override.value)}",
+            hint=f"write ~{override.path}",
+        )
+    if override.kind is KeyKind.FREE:
+        del state.values[override.path]
+        state.origins.pop(override.path, None)
+        located = locate_key(override.path, state.schema, state.values)
+        holder = located.field.path if located.field is not None else ""
+        if holder and not has_children(holder, state.values):
+            _write(state, holder, {}, override.text)
+        return None
+    state.note(
+        "TRAP-DELETE",
+        f"{override.text} has no effect: Megatron Bridge restores a declared field, {override.path} stays "
+        f"{render_for_message(current)}",
+        remedy=f"set {override.path}=null",
+    )
+    return None
+
+
+def _resolve_interpolations(state: Resolution, overrides: Sequence[Override]) -> list[Problem]:
+    """Resolve `${other.path}` values once, after all overrides, as upstream does."""
+    pending = [item for item in overrides if isinstance(item.value, str) and "${" in item.value and item.path in state.values]
+    if not pending:
+        return []
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    tree: dict[str, Any] = {}
+    for path, value in state.values.items():
+        *parents, leaf = path.split(".")
+        node = tree
+        for part in parents:
+            child = node.setdefault(part, {})
+            if not isinstance(child, dict):
+                child = node[part] = {}
+            node = child
+        if not (leaf in node and isinstance(node[leaf], dict)):
+            node[leaf] = list(value) if isinstance(value, tuple) else value
+    config = OmegaConf.create(tree)
+    problems: list[Problem] = []
+    for item in pending:
+        try:
+            value = OmegaConf.select(config, item.path, throw_on_resolution_failure=True)
+        except (OmegaConfBaseException, RecursionError) as error:
+            first = str(error).splitlines()[0] if str(error) else type(error).__name__
+            hint = "use ${section.field} or ${oc.env:NAME}"
+            problems.append(Problem(code="override-syntax", path=item.path, message=f"{item.value!r}: {first}", hint=hint))
+            continue
+        plain = OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
+        located = locate_key(item.path, state.schema, state.values)
+        checked = check_value(located.spec, plain)
+        if not checked.legal:
+            message = f"{item.value!r} is {render_for_message(plain)}, not {describe_type(located.spec)}"
+            problems.append(Problem(code="wrong-type", path=item.path, message=message))
+            continue
+        state.values[item.path] = checked.value
+    return problems

@@ -1,0 +1,148 @@
+"""What a key of an override names in the schema of a release: a field, a key inside a dictionary, a list item, a section.
+
+Leaves out: values (see `annotations`) and what an override does (see `overrides`). Start reading at `locate_key`.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections import defaultdict
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from autorecipe.config.annotations import TypeSpec, parse_annotation
+from autorecipe.errors import near_misses
+from autorecipe.schema.field import ConfigField, ConfigSchema
+from autorecipe.schema.value import FieldValue
+
+CLASS_MARK = "._class"
+"""Suffix of the paths that name the configuration class of a section; never settable."""
+
+SHORT_NAMES = {
+    "tp": "model.tensor_model_parallel_size",
+    "pp": "model.pipeline_model_parallel_size",
+    "vp": "model.virtual_pipeline_model_parallel_size",
+    "vpp": "model.virtual_pipeline_model_parallel_size",
+    "cp": "model.context_parallel_size",
+    "ep": "model.expert_model_parallel_size",
+    "etp": "model.expert_tensor_parallel_size",
+    "sp": "model.sequence_parallel",
+    "gbs": "train.global_batch_size",
+    "mbs": "train.micro_batch_size",
+    "batch_size": "train.global_batch_size",
+    "max_steps": "train.train_iters",
+    "learning_rate": "optimizer.lr",
+    "warmup_iters": "scheduler.lr_warmup_iters",
+    "sequence_length": "dataset.seq_length",
+    "max_position_embeddings": "model.seq_length",
+    "dropout": "model.hidden_dropout",
+}
+"""What people type for a path; suggested, never accepted."""
+
+ANYTHING = TypeSpec("any")
+
+
+class KeyKind(enum.StrEnum):
+    """What a key names."""
+
+    FIELD = "field"
+    FREE = "free"
+    ITEM = "item"
+    SECTION = "section"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Located:
+    """A key, looked up.
+
+    Attributes:
+        kind: FIELD (declared), FREE (key of a dictionary field), ITEM (index into a list field), SECTION (has fields below).
+        path: as given.
+        spec: type of the value; `any` where nothing is declared.
+        field: declared field, or the one that holds the dictionary or list.
+        tail: rest of the path inside that field, as parts.
+    """
+
+    kind: KeyKind
+    path: str
+    spec: TypeSpec = ANYTHING
+    field: ConfigField | None = None
+    tail: tuple[str, ...] = ()
+
+
+def locate_key(path: str, schema: ConfigSchema, base: Mapping[str, FieldValue] | None = None) -> Located:
+    """Look a key up.
+
+    Args:
+        path: dotted key.
+        schema: schema of the release.
+        base: resolved fields of a recipe; keys that only it has (model classes of one family) are fields too.
+    """
+    declared = schema.get(path)
+    if declared is not None:
+        return Located(kind=KeyKind.FIELD, path=path, spec=spec_of(declared), field=declared)
+    if has_children(path, schema) or (base is not None and has_children(path, base)):
+        return Located(kind=KeyKind.SECTION, path=path)
+    if base is not None and path in base and not path.endswith(CLASS_MARK):
+        return Located(kind=KeyKind.FIELD, path=path)
+    parts = path.split(".")
+    for length in range(len(parts) - 1, 0, -1):
+        holder = schema.get(".".join(parts[:length]))
+        if holder is not None:
+            return _locate_inside(path, holder, tuple(parts[length:]))
+    return Located(kind=KeyKind.UNKNOWN, path=path)
+
+
+def spec_of(declared: ConfigField) -> TypeSpec:
+    """Return the parsed type; a field whose default is None accepts null whatever its annotation says."""
+    spec = parse_annotation(declared.type)
+    if declared.default is None and spec.first("none", "any") is None:
+        return TypeSpec("union", (*spec.members(), TypeSpec("none")))
+    return spec
+
+
+def _locate_inside(path: str, holder: ConfigField, tail: tuple[str, ...]) -> Located:
+    spec = parse_annotation(holder.type)
+    kind = KeyKind.FREE
+    for part in tail:
+        mapping = spec.first("dict", "any")
+        sequence = spec.first("list", "tuple", "set")
+        if mapping is not None and part:
+            spec = mapping.arguments[1] if len(mapping.arguments) == 2 else ANYTHING
+            kind = KeyKind.FREE
+        elif sequence is not None and part.isdecimal():
+            spec = sequence.arguments[0] if sequence.arguments else ANYTHING
+            kind = KeyKind.ITEM
+        else:
+            return Located(kind=KeyKind.UNKNOWN, path=path, field=holder, tail=tail)
+    return Located(kind=kind, path=path, spec=spec, field=holder, tail=tail)
+
+
+def has_children(path: str, known: Collection[str]) -> bool:
+    """Return whether any known path lies below this one."""
+    prefix = path + "."
+    return any(candidate.startswith(prefix) for candidate in known)
+
+
+def suggest_keys(path: str, schema: ConfigSchema, base: Mapping[str, FieldValue] | None = None, *, limit: int = 3) -> list[str]:
+    """Return the known paths that a mistyped key most likely means, best first.
+
+    A field of the same name in another section comes first, then near misses in the section, then anywhere.
+    """
+    known = [name for name in {*schema, *(base or ())} if not name.endswith(CLASS_MARK)]
+    section, _, leaf = path.rpartition(".")
+    by_leaf: defaultdict[str, list[str]] = defaultdict(list)
+    for name in known:
+        by_leaf[name.rsplit(".", 1)[-1]].append(name)
+    found: list[str] = []
+    if leaf.lower() in SHORT_NAMES:
+        found.append(SHORT_NAMES[leaf.lower()])
+    found += sorted(by_leaf.get(leaf, []), key=lambda name: (name.count("."), name))
+    siblings = [name for name in known if name.rpartition(".")[0] == section]
+    found += [f"{section}.{name}" if section else name for name in near_misses(leaf, [s.rsplit(".", 1)[-1] for s in siblings])]
+    if len(found) < limit:
+        found += near_misses(path, known)
+    if not found:
+        found += [by_leaf[name][0] for name in near_misses(leaf, list(by_leaf))]
+    return [name for name in dict.fromkeys(found) if name in schema or (base is not None and name in base)][:limit]

@@ -1,0 +1,114 @@
+"""Resolution: what will run, from a recipe and overrides, in upstream's order of precedence.
+
+Recipe fields, then overrides, then the launcher's synchronisations, then the precision preset, then communication overlap,
+then validation's derived values. Each value says where it came from, and what it replaced. Start reading at `STEPS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from autorecipe.config.apply import apply_overrides
+from autorecipe.config.finalize import (
+    finalize_model,
+    pad_vocabulary,
+    set_data_parallel_size,
+    sync_distributed_optimizer,
+    sync_runtime,
+)
+from autorecipe.config.keys import CLASS_MARK
+from autorecipe.config.launcher import sync_launcher
+from autorecipe.config.overlap import apply_comm_overlap
+from autorecipe.config.overrides import parse_overrides
+from autorecipe.config.precision import apply_precision
+from autorecipe.config.schedule import derive_schedule
+from autorecipe.config.state import Resolution
+from autorecipe.errors import NegativeAnswer, Problem
+from autorecipe.schema.field import ConfigSchema
+from autorecipe.schema.recipe import Recipe
+from autorecipe.schema.run import Origin, OriginKind, RunConfig
+
+STEPS: tuple[Callable[[Resolution], None], ...] = (
+    sync_launcher,
+    apply_precision,
+    set_data_parallel_size,
+    apply_comm_overlap,
+    finalize_model,
+    sync_runtime,
+    sync_distributed_optimizer,
+    derive_schedule,
+    pad_vocabulary,
+)
+"""What happens after overrides, in upstream's order."""
+
+
+def resolve_config(
+    recipe: Recipe,
+    schema: ConfigSchema,
+    overrides: Sequence[str] = (),
+    *,
+    world_size: int | None = None,
+) -> RunConfig:
+    """Resolve a recipe with overrides.
+
+    Args:
+        recipe: evaluated recipe.
+        schema: schema of its release.
+        overrides: texts in the override grammar.
+        world_size: number of GPUs; the count in the recipe's name where it is not given, else unknown.
+
+    Returns:
+        values as upstream will use them, each with its origin; notes for every value that was given and does not act.
+
+    Raises:
+        UsageError: overrides that upstream would refuse, all of them at once.
+        NegativeAnswer: a recipe that fails in upstream itself.
+    """
+    if recipe.status != "ok" and not recipe.fields:
+        raise NegativeAnswer(
+            Problem(
+                code="recipe-fails",
+                path=recipe.name,
+                message=f"cannot be built: {recipe.error or recipe.status}",
+                hint=f"`autorecipe recipes search {recipe.family or recipe.name}` lists the recipes beside it",
+            )
+        )
+    parsed = parse_overrides(overrides, schema, base=recipe.fields)
+    state = Resolution(
+        recipe=recipe,
+        schema=schema,
+        world_size=world_size if world_size is not None else recipe.gpus,
+        values=dict(recipe.fields),
+        origins=recipe_origins(recipe, schema),
+    )
+    apply_overrides(state, parsed)
+    for step in STEPS:
+        step(state)
+    return RunConfig(
+        values=state.values,
+        origins=state.origins,
+        release=recipe.release,
+        recipe=recipe.name,
+        kind=recipe.kind.value,
+        mode=recipe.mode.value if recipe.mode is not None else "",
+        notes=tuple(state.notes),
+    )
+
+
+def recipe_origins(recipe: Recipe, schema: ConfigSchema) -> dict[str, Origin]:
+    """Return where each field of a recipe came from: the class default, the model's card, or the recipe."""
+    written = {name if name.startswith("model.") else f"model.{name}" for name in recipe.model_set}
+    card = ", ".join(recipe.hf_model_ids)
+    origins: dict[str, Origin] = {}
+    for path, value in recipe.fields.items():
+        declared = schema.get(path)
+        is_default = declared is not None and declared.default == value and type(declared.default) is type(value)
+        if path in written or path.endswith(CLASS_MARK):
+            origins[path] = Origin(kind=OriginKind.RECIPE, detail=recipe.name)
+        elif path.startswith("model.") and written and not is_default:
+            origins[path] = Origin(kind=OriginKind.MODEL_CARD, detail=card)
+        elif is_default:
+            origins[path] = Origin(kind=OriginKind.DEFAULT)
+        else:
+            origins[path] = Origin(kind=OriginKind.RECIPE, detail=recipe.name)
+    return origins
