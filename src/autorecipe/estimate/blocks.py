@@ -63,6 +63,22 @@ def layer_blocks(shape: ModelShape) -> tuple[tuple[Block, ...], ...]:
     return tuple((_mixer(shape, index), Block.MOE if moe[index] else Block.MLP) for index in range(shape.num_layers))
 
 
+def mtp_blocks(shape: ModelShape, layers: tuple[tuple[Block, ...], ...]) -> tuple[Block, ...]:
+    """Return the blocks of one multi-token-prediction depth: those of the last layer, or attention and experts in hybrid
+    models.
+
+    Source: Megatron-Core multi_token_prediction.py @ 0.16.1; `mtp_hybrid_override_pattern` of the Nemotron 3 configurations
+    is `*E`.
+    Evidence: published.
+    """
+    if not layers:
+        return ()
+    if len(layers[-1]) > 1:
+        return layers[-1]
+    kinds = {block for layer in layers for block in layer}
+    return (Block.ATTENTION, Block.MOE if Block.MOE in kinds else Block.MLP)
+
+
 def _mixer(shape: ModelShape, index: int) -> Block:
     frequency = shape.linear_attention_freq
     if frequency is not None and shape.linear_num_value_heads:

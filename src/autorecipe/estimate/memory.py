@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from autorecipe.estimate.activations import Saved, Tokens, block_activations, count_tokens, element_bytes
 from autorecipe.estimate.adapters import adapter_parameters
-from autorecipe.estimate.blocks import Block, block_parameters, layer_blocks, multi_token_extra, padded_vocab
+from autorecipe.estimate.blocks import Block, block_parameters, layer_blocks, mtp_blocks, multi_token_extra, padded_vocab
 from autorecipe.estimate.overhead import judge, outside_bytes, reserved_bytes
 from autorecipe.estimate.stages import Chunk, StagePlan, in_flight, plan_stages
 from autorecipe.estimate.states import RankParameters, StateBytes, shard_block, state_bytes
@@ -61,6 +61,9 @@ class MemoryModel:
         self.layers = layer_blocks(shape)
         self._parameters = {block: block_parameters(shape, block) for block in {b for layer in self.layers for b in layer}}
         self._mtp = multi_token_extra(shape)
+        self.mtp_blocks = mtp_blocks(shape, self.layers) if shape.mtp_num_layers else ()
+        for block in self.mtp_blocks:
+            self._parameters.setdefault(block, block_parameters(shape, block))
         self._plans: dict[tuple[int, int], tuple[StagePlan, ...]] = {}
         self._looked_at: dict[tuple[int, int], tuple[StagePlan, ...]] = {}
         self._resident: dict[tuple[int, ...], tuple[float, ...]] = {}
@@ -89,13 +92,13 @@ class MemoryModel:
         )
         active = self._active.get(active_key)
         if active is None:
-            stages = self._representatives(layout.pp, layout.vp)
+            stages = self.representatives(layout.pp, layout.vp)
             active = tuple(self.stage_activations(stage, layout, batch, cap).total for stage in stages)
             self._active[active_key] = active
         resident_key = (layout.tp, layout.cp, layout.ep, layout.etp, layout.pp, layout.vp, world_size)
         resident = self._resident.get(resident_key)
         if resident is None:
-            stages = self._representatives(layout.pp, layout.vp)
+            stages = self.representatives(layout.pp, layout.vp)
             values = [self.stage_states(stage, layout, world_size)[1] for stage in stages]
             resident = tuple(value.weights + value.gradients + value.optimizer for value in values)
             self._resident[resident_key] = resident
@@ -133,7 +136,7 @@ class MemoryModel:
         pipelined = not (plan.chunks[0].embedding and plan.chunks[-1].output)
         for chunk in plan.chunks:
             counts = dict(chunk.blocks)
-            for block in chunk.last if chunk.mtp_layers else ():
+            for block in self.mtp_blocks if chunk.mtp_layers else ():
                 counts[block] = counts.get(block, 0) + chunk.mtp_layers
             for block, count in counts.items():
                 block_dense, block_expert, block_matrix = shard_block(self._parameters[block], tp=tp, ep=ep, etp=etp)
@@ -195,8 +198,8 @@ class MemoryModel:
             self._plans[(pp, vp)] = plans
         return plans
 
-    def _representatives(self, pp: int, vp: int) -> tuple[StagePlan, ...]:
-        """Stages that can be the worst: of equal ones the first holds most micro batches."""
+    def representatives(self, pp: int, vp: int) -> tuple[StagePlan, ...]:
+        """Return the stages that can be the worst: of equal ones the first holds most micro batches."""
         chosen = self._looked_at.get((pp, vp))
         if chosen is None:
             seen: dict[object, StagePlan] = {}
@@ -234,7 +237,7 @@ class MemoryModel:
             return kept
         for block, count in chunk.blocks.items():
             kept[block.value] = count * self._block(block, tokens).kept
-        for block in chunk.last if chunk.mtp_layers else ():
+        for block in self.mtp_blocks if chunk.mtp_layers else ():
             kept["mtp"] = kept.get("mtp", 0.0) + chunk.mtp_layers * self._block(block, tokens).kept
         return kept
 

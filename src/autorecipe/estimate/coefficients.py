@@ -1,0 +1,104 @@
+"""The few physical numbers that the time estimate needs, fitted once over all public measurements.
+
+Nothing here belongs to one model or one row. `data/calibration/time.json` holds the fitted values; the defaults below are the
+priors that the fit starts from and is drawn back to, so that a number which no measurement touches stays plausible.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib.resources
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Coefficients:
+    """Efficiencies are parts of the published peak, latencies seconds.
+
+    Attributes:
+        gemm_ampere_bf16: large products, A100, 16 bits.
+        gemm_hopper_bf16: large products, H100 and H200, 16 bits.
+        gemm_hopper_fp8: the same, 8 bits.
+        gemm_blackwell_bf16: large products, B200 to GB300, 16 bits.
+        gemm_blackwell_fp8: the same, FP8 with one scale per tensor.
+        gemm_blackwell_mxfp8: the same, MXFP8.
+        gemm_blackwell_nvfp4: the same, NVFP4.
+        gemm_fill_seconds: time that a product loses to its first and last tiles.
+        grouped: efficiency of grouped expert products against one product.
+        quantize: passes over an operand, in elements read or written, that quantizing it costs.
+        attention_forward: flash attention forward, part of the 16-bit peak (Hopper).
+        attention_backward: the same, backward.
+        attention_blackwell: Blackwell's attention efficiency against Hopper's.
+        attention_fill_tokens: sequence at which attention reaches half of its efficiency.
+        scan: Mamba and delta-rule scans, part of the 16-bit peak.
+        memory: part of the memory bandwidth that pointwise kernels reach.
+        layer_passes: passes over the residual stream of norms, residual additions and rotary embedding, per block.
+        moe_passes: passes over the routed tokens of permutation, weighting and un-permutation.
+        host_block_seconds: host time to launch one dense block's forward pass.
+        host_moe_seconds: host time to launch one expert block's forward pass.
+        host_recurrent_seconds: host time to launch one Mamba or delta-rule block's forward pass.
+        graph_saving: part of the host time that partial CUDA graphs remove.
+        nvlink: part of NVLink's bandwidth that collectives reach.
+        network: part of the network's bandwidth that collectives reach.
+        exchange: efficiency of all-to-all against a ring collective.
+        fused_exchange: efficiency of the DeepEP and HybridEP exchange against all-to-all.
+        collective_seconds: latency of one collective.
+        tp_hidden: part of tensor-parallel communication hidden by its overlap with products.
+        cp_hidden: part of the attention time that can hide context-parallel transfers.
+        ep_hidden: part of the exchange hidden where it overlaps with another micro batch.
+        dp_hidden: part of one backward pass that can hide gradient reduction.
+        jitter: added part of the step for each doubling of the number of nodes.
+        step_seconds: work of each step that scales with nothing: bookkeeping, norms, logging.
+        optimizer: part of the memory bandwidth that the optimizer reaches.
+    """
+
+    gemm_ampere_bf16: float = 0.78
+    gemm_hopper_bf16: float = 0.72
+    gemm_hopper_fp8: float = 0.62
+    gemm_blackwell_bf16: float = 0.72
+    gemm_blackwell_fp8: float = 0.65
+    gemm_blackwell_mxfp8: float = 0.65
+    gemm_blackwell_nvfp4: float = 0.50
+    gemm_fill_seconds: float = 6e-6
+    grouped: float = 0.80
+    quantize: float = 3.0
+    attention_forward: float = 0.55
+    attention_backward: float = 0.45
+    attention_blackwell: float = 0.85
+    attention_fill_tokens: float = 700.0
+    scan: float = 0.10
+    memory: float = 0.70
+    layer_passes: float = 6.0
+    moe_passes: float = 6.0
+    host_block_seconds: float = 150e-6
+    host_moe_seconds: float = 700e-6
+    host_recurrent_seconds: float = 300e-6
+    graph_saving: float = 0.5
+    nvlink: float = 0.70
+    network: float = 0.80
+    exchange: float = 0.70
+    fused_exchange: float = 1.30
+    collective_seconds: float = 15e-6
+    tp_hidden: float = 0.60
+    cp_hidden: float = 0.80
+    ep_hidden: float = 0.60
+    dp_hidden: float = 0.80
+    jitter: float = 0.006
+    step_seconds: float = 0.02
+    optimizer: float = 0.60
+
+
+@functools.lru_cache(maxsize=1)
+def load_coefficients() -> Coefficients:
+    """Return the fitted coefficients that this release ships."""
+    text = importlib.resources.files("autorecipe").joinpath("data/calibration/time.json").read_text(encoding="utf-8")
+    return coefficients_from(json.loads(text)["coefficients"])
+
+
+def coefficients_from(values: Mapping[str, float]) -> Coefficients:
+    """Make coefficients from a mapping; what is absent keeps its prior."""
+    known = {field.name for field in dataclasses.fields(Coefficients)}
+    return Coefficients(**{name: float(value) for name, value in values.items() if name in known})
