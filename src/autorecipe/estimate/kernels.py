@@ -106,8 +106,7 @@ def gemm_seconds(
     return max(compute, moved / (gpu.hbm_bandwidth * 0.85)) + c.gemm_fill_seconds
 
 
-def block_seconds(shape: ModelShape, block: Block, tokens: Tokens, policy: ExecutionPolicy, gpu: Gpu, c: Coefficients) ->
-Seconds:
+def block_seconds(shape: ModelShape, block: Block, tokens: Tokens, policy: ExecutionPolicy, gpu: Gpu, c: Coefficients) -> Seconds:
     """Return the seconds of one block for one micro batch, without communication."""
     out = Seconds()
     bandwidth = gpu.hbm_bandwidth * c.memory
