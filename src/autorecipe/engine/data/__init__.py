@@ -1,0 +1,1 @@
+"""Training data: tokenizers, samplers, mock and indexed datasets. Start reading at `spec`."""

@@ -1,0 +1,141 @@
+"""Where numbers go besides the log: JSON Lines, TensorBoard, Weights & Biases.
+
+Purpose: one call per log line; a sink that is asked for and not installed is an error before training, not a lost curve.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+from autorecipe.errors import EnvironmentProblem
+
+
+class MetricSink(Protocol):
+    """Takes the numbers of one step."""
+
+    def write(self, iteration: int, values: Mapping[str, float], *, consumed_samples: int) -> None:
+        """Record values of an iteration."""
+
+    def close(self) -> None:
+        """Flush and release."""
+
+
+class JsonLinesSink:
+    """One JSON object per record, with full precision; flushed after each, so that a killed run keeps its trace."""
+
+    def __init__(self, path: Path, *, resumed_at: int) -> None:
+        """Open for appending; records after the resumed iteration belong to steps that will be done again and are dropped.
+
+        Args:
+            path: the file.
+            resumed_at: iteration that training continues from; 0 starts the file anew.
+        """
+        path.parent.mkdir(parents=True, exist_ok=True)
+        kept = [line for line in _complete_lines(path) if json.loads(line)["iteration"] <= resumed_at] if resumed_at else []
+        temporary = path.with_name(f"{path.name}.new")
+        temporary.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
+        temporary.replace(path)
+        self._file = path.open("a", encoding="utf-8")
+
+    def write(self, iteration: int, values: Mapping[str, float], *, consumed_samples: int) -> None:
+        """Append one line; numbers that are not finite become null, as JSON has no others."""
+        clean = {name: value if math.isfinite(value) else None for name, value in values.items()}
+        self._file.write(json.dumps({"iteration": iteration, "consumed_samples": consumed_samples, **clean}) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class TensorBoardSink:
+    """TensorBoard event files under upstream's tag names."""
+
+    def __init__(self, folder: Path) -> None:
+        """Open.
+
+        Raises:
+            EnvironmentProblem: TensorBoard is not installed.
+        """
+        try:
+            from torch.utils.tensorboard import SummaryWriter
+        except ImportError:
+            raise EnvironmentProblem(
+                "logger.tensorboard_dir is set and TensorBoard is not installed",
+                hint="pip install tensorboard, or set logger.tensorboard_dir=null",
+            ) from None
+        self._writer: Any = SummaryWriter(log_dir=str(folder), max_queue=1000)
+
+    def write(self, iteration: int, values: Mapping[str, float], *, consumed_samples: int) -> None:
+        """Record each value against steps and against samples."""
+        for name, value in values.items():
+            self._writer.add_scalar(name, value, iteration)
+            self._writer.add_scalar(f"{name} vs samples", value, consumed_samples)
+
+    def close(self) -> None:
+        """Flush and close."""
+        self._writer.close()
+
+
+class WandbSink:
+    """A Weights & Biases run."""
+
+    def __init__(self, *, project: str, name: str, folder: Path | None, config: Mapping[str, Any]) -> None:
+        """Start the run.
+
+        Raises:
+            EnvironmentProblem: the wandb package is not installed.
+        """
+        try:
+            import wandb
+        except ImportError:
+            raise EnvironmentProblem(
+                "logger.wandb_project is set and wandb is not installed",
+                hint="pip install wandb, or set logger.wandb_project=null",
+            ) from None
+        self._run: Any = wandb.init(project=project, name=name, dir=str(folder) if folder else None, config=dict(config))
+
+    def write(self, iteration: int, values: Mapping[str, float], *, consumed_samples: int) -> None:
+        """Record the values of one step."""
+        self._run.log({**values, "samples vs steps": consumed_samples}, step=iteration)
+
+    def close(self) -> None:
+        """End the run."""
+        self._run.finish()
+
+
+class Sinks:
+    """Every sink of one process."""
+
+    def __init__(self, sinks: list[MetricSink]) -> None:
+        """Keep them."""
+        self._sinks = sinks
+
+    def write(self, iteration: int, values: Mapping[str, float], *, consumed_samples: int) -> None:
+        """Record in each."""
+        for sink in self._sinks:
+            sink.write(iteration, values, consumed_samples=consumed_samples)
+
+    def close(self) -> None:
+        """Close each."""
+        for sink in self._sinks:
+            sink.close()
+
+
+def _complete_lines(path: Path) -> list[str]:
+    """Return the lines of a file that are whole JSON: a kill may leave a torn last one."""
+    if not path.is_file():
+        return []
+    whole = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        if isinstance(row, dict) and isinstance(row.get("iteration"), int):
+            whole.append(line)
+    return whole

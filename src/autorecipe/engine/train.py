@@ -1,0 +1,246 @@
+"""Trains a resolved configuration: `train(run, options)`. Start reading here, then `loop.training`.
+
+Purpose: puts model, optimizer, data, checkpoints and loop together in the order that upstream draws random numbers in.
+Leaves out: resolving and checking a configuration, which the caller has done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch.distributed as dist
+
+from autorecipe.config.views import view_model
+from autorecipe.engine import build, compat, optimizer, parallel, step
+from autorecipe.engine.checkpoint import folder
+from autorecipe.engine.checkpoint.content import restore_generators
+from autorecipe.engine.checkpoint.folder import Manifest
+from autorecipe.engine.checkpoint.identity import describe_identity
+from autorecipe.engine.checkpoint.resume import ResumePlan, load_newest, plan_resume
+from autorecipe.engine.checkpoint.saver import CheckpointSaver
+from autorecipe.engine.data.datasets import build_datasets, build_streams
+from autorecipe.engine.data.spec import read_data_spec
+from autorecipe.engine.data.tokenizer import resolve_vocabulary
+from autorecipe.engine.loop.batch import BatchPlan, check_batch
+from autorecipe.engine.loop.reporter import Reporter
+from autorecipe.engine.loop.router import SideLosses
+from autorecipe.engine.loop.schedule import build_scheduler, read_schedule
+from autorecipe.engine.loop.settings import LoopSettings, read_settings
+from autorecipe.engine.loop.training import TrainingLoop, TrainingParts, TrainState
+from autorecipe.errors import AutorecipeError
+from autorecipe.schema.run import RunConfig
+from autorecipe.schema.value import to_jsonable
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions:
+    """How to run, besides the configuration.
+
+    Attributes:
+        fresh: ignore earlier checkpoints; those in `checkpoint.save` are moved aside, not deleted.
+        metrics_path: JSON Lines file of all numbers; None puts `metrics.jsonl` beside the checkpoint folder, where there is
+            one.
+    """
+
+    fresh: bool = False
+    metrics_path: Path | None = None
+
+
+def train(run: RunConfig, options: TrainOptions | None = None) -> int:
+    """Train to the end of the run, or to a signal.
+
+    Args:
+        run: a resolved configuration.
+        options: how to run.
+
+    Returns:
+        exit code: 0 done, 128 + signal when stopped by one, 3 when the last checkpoint could not be written.
+
+    Raises:
+        AutorecipeError: on every rank alike; the caller prints it once.
+    """
+    options = options or TrainOptions()
+    settings = read_settings(run)
+    spec = read_data_spec(run)
+    vocabulary = resolve_vocabulary(run, mock=spec.mock)
+    run = vocabulary.run
+    schedule = read_schedule(run, settings)
+    identity = describe_identity(run)
+    shape = view_model(run)
+    context = parallel.initialize(run)
+    try:
+        check_batch(settings, data_parallel_size=context.data_parallel_size)
+        say = _speaker(context.rank)
+        for note in (*run.notes, *vocabulary.notes, *schedule.notes):
+            say(f"note: {note}")
+        say(f"layout {context.layout.render()}, {context.world_size} processes ({context.backend}); {spec.render()}")
+        plan = _share(lambda: _find_checkpoints(run, settings, options, identity, say), context.rank)
+        chunks = build.build_model(run, context)
+        adam = optimizer.build_optimizer(run, chunks, context)
+        scheduler = build_scheduler(schedule, adam)
+        state, resumed = TrainState(), None
+        if plan is not None:
+            for message in plan.messages:
+                say(message)
+            resumed = load_newest(
+                plan,
+                chunks,
+                adam if settings.load_optim and not settings.finetune else None,
+                layout=context.layout.render(),
+                with_rng=settings.load_rng and not settings.finetune,
+                say=say,
+            )
+            if not settings.finetune:
+                state = _resume_state(resumed.manifest, scheduler, say)
+        reporter = Reporter(
+            settings,
+            shape,
+            rank=context.rank,
+            world_size=context.world_size,
+            padded_vocab_size=build.padded_vocab_size(run, context.layout.tp),
+            metrics_path=options.metrics_path or _default_metrics_path(settings),
+            resumed_at=state.iteration,
+            config=run.values,
+        )
+        reporter.report_parameters(
+            sum(parameter.numel() for chunk in chunks for parameter in chunk.parameters()),
+            tensor_rank=context.tensor_rank,
+            pipeline_rank=context.pipeline_rank,
+            speaks=context.groups.dp_cp.rank() == 0,
+        )
+        streams = build_streams(
+            build_datasets(spec, settings, vocabulary.tokenizer),
+            spec,
+            settings,
+            consumed_train=state.consumed_train_samples,
+            consumed_valid=state.consumed_valid_samples,
+            data_parallel_rank=context.data_parallel_rank,
+            data_parallel_size=context.data_parallel_size,
+        )
+        step.prepare_schedule(run, chunks, adam)
+        saver = None
+        if settings.save_dir is not None:
+            saver = CheckpointSaver(
+                settings.save_dir,
+                keep=settings.keep_recent,
+                asynchronous=settings.async_save,
+                with_optimizer=settings.save_optim,
+                with_rng=settings.save_rng,
+                say=say,
+            )
+        parts = TrainingParts(
+            context=context,
+            chunks=chunks,
+            optimizer=adam,
+            scheduler=scheduler,
+            streams=streams,
+            batch=BatchPlan(settings, data_parallel_size=context.data_parallel_size, rank=context.rank),
+            side_losses=SideLosses(run, shape, context.groups),
+            saver=saver,
+            describe=_describer(run, identity, context, settings, scheduler),
+        )
+        if resumed is not None and resumed.generators is not None:
+            restore_generators(resumed.generators)
+        if state.iteration >= settings.train_iters and not settings.skip_train:
+            say(
+                f"nothing left to train: iteration {state.iteration} of {settings.train_iters} is done; raise train.train_iters "
+                "to go on, or start over with --fresh"
+            )
+        try:
+            return TrainingLoop(settings, parts, state, reporter).run()
+        finally:
+            reporter.close()
+    finally:
+        parallel.shut_down()
+
+
+def _speaker(rank: int) -> Callable[[str], None]:
+    def say(text: str) -> None:
+        if rank == 0:
+            print(text, flush=True)
+
+    return say
+
+
+def _share(action: Callable[[], Any], rank: int) -> Any:
+    """Run an action on rank 0 and give its result, or its error, to every rank."""
+    answer: list[Any] = [None]
+    if rank == 0:
+        try:
+            answer = [action()]
+        except AutorecipeError as error:
+            answer = [error]
+    dist.broadcast_object_list(answer, src=0)
+    if isinstance(answer[0], AutorecipeError):
+        raise answer[0]
+    return answer[0]
+
+
+def _find_checkpoints(
+    run: RunConfig, settings: LoopSettings, options: TrainOptions, identity: dict[str, Any], say: Callable[[str], None]
+) -> ResumePlan | None:
+    """Look for what to resume from (rank 0 only), after clearing what a kill left behind."""
+    if settings.save_dir is not None:
+        for name in folder.clear_leftovers(settings.save_dir):
+            say(f"removed {settings.save_dir / name}: an earlier run was killed while writing it")
+    if options.fresh:
+        aside = folder.set_aside(settings.save_dir) if settings.save_dir is not None else None
+        if aside is not None:
+            say(f"--fresh: the checkpoints of an earlier run are now in {aside}; nothing is resumed")
+        return None
+    return plan_resume(settings.load_dir, identity=identity, config=to_jsonable(run.values))
+
+
+def _resume_state(manifest: Manifest, scheduler: Any, say: Callable[[str], None]) -> TrainState:
+    """Return the state of a checkpoint, and put the schedule where it was."""
+    saved = dict(manifest.scheduler)
+    current = scheduler.state_dict()
+    differing = {
+        name: (saved[name], current[name])
+        for name in current
+        if name in saved and name != "num_steps" and saved[name] != current[name]
+    }
+    if scheduler.use_checkpoint_opt_param_scheduler:
+        scheduler.load_state_dict({**saved, "num_steps": 0})
+        differing = {}
+    for name, (before, now) in differing.items():
+        say(f"schedule changed since the checkpoint: {name} {before!r} -> {now!r}; the new one acts")
+    scheduler.num_steps = saved["num_steps"]
+    scheduler.step(increment=0)
+    return TrainState(
+        iteration=manifest.iteration,
+        consumed_train_samples=manifest.consumed_train_samples,
+        consumed_valid_samples=manifest.consumed_valid_samples,
+        skipped_train_samples=manifest.skipped_train_samples,
+    )
+
+
+def _default_metrics_path(settings: LoopSettings) -> Path | None:
+    return None if settings.save_dir is None else settings.save_dir.parent / "metrics.jsonl"
+
+
+def _describer(
+    run: RunConfig, identity: dict[str, Any], context: parallel.ParallelContext, settings: LoopSettings, scheduler: Any
+) -> Callable[[TrainState], Manifest]:
+    config = to_jsonable(run.values)
+
+    def describe(state: TrainState) -> Manifest:
+        return Manifest(
+            iteration=state.iteration,
+            consumed_train_samples=state.consumed_train_samples,
+            consumed_valid_samples=state.consumed_valid_samples,
+            skipped_train_samples=state.skipped_train_samples,
+            world_size=context.world_size,
+            layout=context.layout.render(),
+            identity=identity,
+            config=config,
+            scheduler=scheduler.state_dict(),
+            core_release=compat.core_release(),
+            has_optimizer=settings.save_optim,
+            has_rng=settings.save_rng,
+        )
+
+    return describe

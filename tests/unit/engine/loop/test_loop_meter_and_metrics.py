@@ -1,0 +1,57 @@
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from autorecipe.engine.loop.meter import IntervalMeter
+from autorecipe.engine.loop.metrics import JsonLinesSink
+
+
+def test_each_interval_averages_its_own_iterations_only() -> None:
+    meter = IntervalMeter()
+    meter.add({"lm loss": torch.tensor(4.0)}, skipped=False, is_nan=False)
+    assert meter.mean_losses() == {"lm loss": 4.0}
+    meter.reset()
+    meter.add({"lm loss": torch.tensor(2.0)}, skipped=False, is_nan=False)
+    meter.add({"lm loss": torch.tensor(3.0)}, skipped=False, is_nan=False)
+    assert meter.mean_losses() == {"lm loss": 2.5}
+
+
+def test_skipped_updates_are_counted_and_not_averaged() -> None:
+    meter = IntervalMeter()
+    meter.add({"lm loss": torch.tensor(9.0)}, skipped=True, is_nan=True)
+    meter.add({"lm loss": torch.tensor(3.0)}, skipped=False, is_nan=False)
+    assert meter.mean_losses() == {"lm loss": 3.0}
+    assert (meter.iterations, meter.skipped, meter.nan) == (2, 1, 1)
+
+
+def test_a_paused_meter_does_not_count_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr("autorecipe.engine.loop.meter.time.perf_counter", lambda: now[0])
+    meter = IntervalMeter()
+    meter.add({}, skipped=False, is_nan=False)
+    now[0] = 1.0
+    meter.pause()
+    now[0] = 50.0
+    meter.resume()
+    now[0] = 51.0
+    assert meter.elapsed_ms() == pytest.approx(2000.0)
+
+
+def test_a_resumed_trace_drops_steps_that_will_be_done_again_and_a_torn_line(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    sink = JsonLinesSink(path, resumed_at=0)
+    for iteration in (1, 2, 3):
+        sink.write(iteration, {"lm loss": float(iteration)}, consumed_samples=8 * iteration)
+    sink.close()
+    with path.open("a") as file:
+        file.write('{"iteration": 4, "lm l')
+    resumed = JsonLinesSink(path, resumed_at=2)
+    resumed.write(3, {"lm loss": float("nan")}, consumed_samples=24)
+    resumed.close()
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [row["iteration"] for row in rows] == [1, 2, 3]
+    assert rows[-1]["lm loss"] is None
+    JsonLinesSink(path, resumed_at=0).close()
+    assert path.read_text() == ""
