@@ -43,6 +43,7 @@ def finalize_model(state: Resolution) -> None:
         value, why = (1, f"unset with EP={ep}") if ep > 1 else (tp, "unset with EP=1: takes TP")
         state.replace("model.expert_tensor_parallel_size", value, kind=DERIVED, detail=why)
     _fill_widths(state)
+    _fill_defaults(state)
     in_batch = state.get("dataset.enable_in_batch_packing") is True
     if in_batch and state.size("model.pipeline_model_parallel_size") > 1 and state.has("model.variable_seq_lengths"):
         detail = "in-batch packing with PP > 1"
@@ -61,6 +62,31 @@ def _fill_widths(state: Resolution) -> None:
         ffn = state.get("model.ffn_hidden_size")
         if isinstance(ffn, int):
             state.replace("model.moe_ffn_hidden_size", ffn, kind=DERIVED, detail="takes ffn_hidden_size")
+
+
+def _fill_defaults(state: Resolution) -> None:
+    """Defaults that Megatron-Core fills in for unset fields (transformer_config.py, model_parallel_config.py)."""
+    pp = state.size("model.pipeline_model_parallel_size")
+    if _unset(state, "model.microbatch_group_size_per_vp_stage"):
+        state.replace("model.microbatch_group_size_per_vp_stage", pp, kind=DERIVED, detail="unset: takes PP")
+    dtype = state.get("model.params_dtype")
+    if _unset(state, "model.autocast_dtype") and dtype is not None:
+        state.replace("model.autocast_dtype", dtype, kind=DERIVED, detail="unset: takes model.params_dtype")
+    if _unset(state, "model.recompute_modules"):
+        state.replace("model.recompute_modules", ["core_attn"], kind=DERIVED, detail="unset: core attention")
+    std = state.get("model.init_method_std")
+    if _unset(state, "model.embedding_init_method_std") and std is not None:
+        state.replace("model.embedding_init_method_std", std, kind=DERIVED, detail="unset: takes init_method_std")
+
+
+def finalize_dataset(state: Resolution) -> None:
+    """A pretraining dataset without any data path trains on mock data, silently."""
+    paths = ("dataset.blend", "dataset.blend_per_split", "dataset.data_path")
+    if not state.has("dataset.mock") or any(state.get(path) is not None for path in paths):
+        return
+    detail = "dataset.blend, blend_per_split and data_path are unset: mock data"
+    state.replace("dataset.mock", True, kind=DERIVED, detail=detail)
+    state.overrule("dataset.split", "1,1,1", trap="TRAP-MOCK", kind=DERIVED, detail=detail)
 
 
 def _unset(state: Resolution, path: str) -> bool:

@@ -67,6 +67,7 @@ def _ddp_fields(state: Resolution) -> dict[str, tuple[FieldValue, str]]:
         "overlap_param_gather": (is_parallel, why),
         "overlap_param_gather_with_optimizer_step": (False, "off unless asked for"),
         "align_param_gather": (is_parallel and pp > 1 and vp > 1, f"{why}, PP={pp}, VP={vp}"),
+        "delay_wgrad_compute": (None, "unset on comm_overlap"),
     }
     for field in OVERLAP_DDP_FIELDS:
         asked = state.get(f"{SECTION}.{field}")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 from autorecipe.config.apply import apply_overrides
 from autorecipe.config.finalize import (
+    finalize_dataset,
     finalize_model,
     pad_vocabulary,
     set_data_parallel_size,
@@ -33,6 +34,7 @@ STEPS: tuple[Callable[[Resolution], None], ...] = (
     apply_precision,
     set_data_parallel_size,
     apply_comm_overlap,
+    finalize_dataset,
     finalize_model,
     sync_runtime,
     sync_distributed_optimizer,

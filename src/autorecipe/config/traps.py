@@ -90,6 +90,7 @@ OVERLAP_DDP_FIELDS = (
     "overlap_param_gather",
     "overlap_param_gather_with_optimizer_step",
     "align_param_gather",
+    "delay_wgrad_compute",
 )
 """Fields that a comm_overlap section writes to model, ddp and optimizer (megatron/bridge/training/comm_overlap.py @ 0.6.2)."""
 
@@ -282,6 +283,15 @@ TRAPS: tuple[Trap, ...] = (
         effect="the recipe's split is rebuilt, or stage counts that do not fit are cleared",
         remedy="set the layout with the pipeline size",
         source="Megatron-Bridge:scripts/training/recipe_runner.py:423",
+    ),
+    Trap(
+        id="TRAP-MOCK",
+        paths=("dataset.mock", "dataset.blend", "dataset.blend_per_split", "dataset.data_path", "dataset.split"),
+        rules=(),
+        when="a pretraining dataset has no data path",
+        effect="the run trains on mock data without a message, and dataset.split becomes 1,1,1",
+        remedy="set dataset.blend or dataset.data_path",
+        source="Megatron-LM:megatron/core/datasets/blended_megatron_dataset_config.py",
     ),
     Trap(
         id="TRAP-ENV",

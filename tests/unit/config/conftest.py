@@ -104,6 +104,24 @@ TYPES = {
     "peft.dim": ("int", 32),
 }
 
+PRECISION = {
+    **dict.fromkeys(["fp32", "fp16", "autocast_enabled", "first_last_layers_bf16"], False),
+    **dict.fromkeys(["fp8_dot_product_attention", "fp8_multi_head_attention", "fp4_param_gather"], False),
+    **dict.fromkeys(["autocast_dtype", "fp8", "fp4", "fp4_param", "loss_scale"]),
+    **dict.fromkeys(["num_layers_at_start_in_bf16", "num_layers_at_end_in_bf16", "fp8_margin"], 0),
+    "reuse_grad_buf_for_mxfp8_param_ag": False,
+    "fp8_recipe": "tensorwise",
+    "fp4_recipe": "nvfp4",
+    "fp8_amax_history_len": 1,
+    "fp8_amax_compute_algo": "most_recent",
+    "fp8_wgrad": True,
+    "initial_loss_scale": 4294967296,
+    "min_loss_scale": 1.0,
+    "loss_scale_window": 1000,
+    "hysteresis": 2,
+}
+TYPES |= {f"mixed_precision.{name}": ("Any", default) for name, default in PRECISION.items()}
+
 OPTIONAL = ("comm_overlap.", "mixed_precision.", "peft.")
 
 

@@ -292,3 +292,13 @@ def test_interpolations_resolve_after_all_overrides(make_recipe, schema):
 
 def test_later_overrides_win(make_recipe, schema):
     assert resolve_config(make_recipe(), schema, ["train.train_iters=5", "train.train_iters=700"]).get("train.train_iters") == 700
+
+
+def test_a_pretraining_dataset_without_data_is_mock_data(make_recipe, schema):
+    recipe = make_recipe(dataset__mock=False, dataset__split="9999,8,2")
+    config = resolve_config(recipe, schema, ["dataset.split='99,1,0'"])
+    assert config.get("dataset.mock") is True
+    assert config.get("dataset.split") == "1,1,1"
+    assert notes_of(config, "TRAP-MOCK")
+    given = resolve_config(recipe, schema, ["dataset.blend=[[/data/a],null]"])
+    assert given.get("dataset.mock") is False
