@@ -1,0 +1,190 @@
+#!/usr/bin/env python3
+"""Train a recipe: the entry point that Megatron Bridge users already type.
+
+    python -m torch.distributed.run --nproc_per_node=2 scripts/training/run_recipe.py \
+        --recipe vanilla_gpt_pretrain_config --dataset mock model.num_layers=2 ... KEY=VALUE
+
+Works from a checkout without installing, as long as torch and megatron-core are there. Every rank resolves and checks the
+same configuration; rank 0 speaks. Exit codes: 0 done, 1 the check failed or the loss is not finite, 2 usage, 3 environment,
+128 + signal when stopped by one, 70 a bug.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+if importlib.util.find_spec("autorecipe") is None:
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
+
+from autorecipe.api.train import ENGINES, MODES, TrainPlan, TrainRequest, environment_defaults, prepare_training
+from autorecipe.errors import AutorecipeError, EnvironmentProblem, UsageError
+from autorecipe.schema.finding import Severity
+
+FLAGS: dict[str, str] = {
+    "seq-length": "dataset.seq_length",
+    "max-steps": "train.train_iters",
+    "global-batch-size": "train.global_batch_size",
+    "micro-batch-size": "train.micro_batch_size",
+    "eval-interval": "validation.eval_interval",
+    "eval-iters": "validation.eval_iters",
+    "distributed-timeout-minutes": "dist.distributed_timeout_minutes",
+    "lr": "optimizer.lr",
+    "min-lr": "optimizer.min_lr",
+    "warmup-iters": "scheduler.lr_warmup_iters",
+    "lr-decay-iters": "scheduler.lr_decay_iters",
+    "log-interval": "logger.log_interval",
+    "dataset-cache": "dataset.path_to_cache",
+    "tokenizer-type": "tokenizer.tokenizer_type",
+    "tokenizer-model": "tokenizer.tokenizer_model",
+    "vocab-size": "tokenizer.vocab_size",
+    "tp": "model.tensor_model_parallel_size",
+    "pp": "model.pipeline_model_parallel_size",
+    "cp": "model.context_parallel_size",
+    "vp": "model.virtual_pipeline_model_parallel_size",
+    "ep": "model.expert_model_parallel_size",
+    "etp": "model.expert_tensor_parallel_size",
+    "save-dir": "checkpoint.save",
+    "load-dir": "checkpoint.load",
+    "save-interval": "checkpoint.save_interval",
+    "most-recent-k": "checkpoint.most_recent_k",
+    "wandb-project": "logger.wandb_project",
+    "wandb-entity": "logger.wandb_entity",
+    "wandb-name": "logger.wandb_exp_name",
+    "wandb-dir": "logger.wandb_save_dir",
+}
+"""Upstream's convenience flags and the path that each one sets."""
+
+
+def parse_request(arguments: Sequence[str]) -> tuple[TrainRequest, argparse.Namespace]:
+    """Turn the command line into a request; flags become overrides, typed overrides win over them."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
+    )
+    parser.add_argument("--recipe", help="recipe name or alias")
+    parser.add_argument("--model", help="model stem; with --mode it names <model>_<mode>_config")
+    parser.add_argument("--mode", choices=MODES, help="inferred from the recipe's name when not given")
+    parser.add_argument("--dataset", help="dataset preset: mock, megatron-indexed")
+    parser.add_argument("--dataset-path", "--dataset_path", action="append", default=[], help="indexed data prefix; repeatable")
+    parser.add_argument(
+        "--step_func", "--step-func", default="llm_step", help="upstream's forward step; this engine has llm_step"
+    )
+    for flag, path in FLAGS.items():
+        spellings = [f"--{flag}"] + ([f"--{flag.replace('-', '_')}"] if "-" in flag else [])
+        parser.add_argument(*spellings, dest=path, metavar="VALUE", help=f"sets {path}")
+    parser.add_argument(
+        "--engine", choices=ENGINES, default="core", help="core is this project's; the others start upstream's program"
+    )
+    parser.add_argument("--dry-run", "--dry_run", action="store_true", help="say what would run, and stop")
+    parser.add_argument("--fresh", action="store_true", help="start over; earlier checkpoints are moved aside, not deleted")
+    parser.add_argument("--shrink", action="store_true", help="smoke run: fewer layers, smaller hidden size, same structure")
+    parser.add_argument("--no-memory-check", action="store_true", help="start even if the estimate says that memory is short")
+    parser.add_argument("--metrics", type=Path, help="JSON Lines file of all numbers")
+    given, rest = parser.parse_known_args(arguments)
+    unknown = [text for text in rest if text.startswith("-") or "=" not in text]
+    if unknown:
+        raise UsageError(f"not an option or KEY=VALUE: {' '.join(unknown)}", hint="--help lists the options")
+    if (given.recipe is None) == (given.model is None):
+        raise UsageError("give either --recipe or --model", hint="`autorecipe recipes list` names the recipes")
+    if given.model is not None and given.mode is None:
+        raise UsageError("--model needs --mode", hint="add --mode pretrain")
+    task = "peft" if given.mode in ("lora", "dora") else given.mode
+    recipe = given.recipe or f"{given.model}_{task}_config"
+    flags = [f"{path}={value}" for path in FLAGS.values() if (value := getattr(given, path)) is not None]
+    if given.step_func not in ("llm_step", "gpt_step") and given.engine == "core":
+        raise UsageError(f"--step_func {given.step_func} is not in --engine core", hint="add --engine bridge")
+    request = TrainRequest(
+        recipe=recipe,
+        overrides=(*_dataset_overrides(given), *flags, *rest),
+        mode=given.mode,
+        dataset=given.dataset,
+        engine=given.engine,
+        shrink=given.shrink,
+        check_memory=not given.no_memory_check,
+        world_size=int(os.environ.get("WORLD_SIZE", "1")),
+        local_world_size=int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
+    )
+    return request, given
+
+
+def _dataset_overrides(given: argparse.Namespace) -> list[str]:
+    if given.dataset_path and given.dataset != "megatron-indexed":
+        raise UsageError("--dataset-path needs --dataset megatron-indexed", hint="add it")
+    if given.dataset in (None, "mock"):
+        return ["dataset.blend=null", "dataset.blend_per_split=null"] if given.dataset else []
+    if given.dataset == "megatron-indexed":
+        if not given.dataset_path:
+            raise UsageError("--dataset megatron-indexed needs --dataset-path PREFIX", hint="`autorecipe data index` makes one")
+        return [f"dataset.data_path=[{','.join(given.dataset_path)}]"]
+    raise UsageError(
+        f"--dataset {given.dataset} is not in --engine core", hint="use mock or megatron-indexed, or --engine bridge"
+    )
+
+
+def describe(plan: TrainPlan, request: TrainRequest) -> None:
+    """Print what would run, for `--dry-run`: data on standard output."""
+    run = plan.run
+    for path in sorted(run.values):
+        print(f"{path}: {run.values[path]!r}")
+    print(f"\nrecipe {run.recipe} of release {run.release}, {request.world_size} processes, engine {request.engine}")
+    for stage in plan.stages:
+        print(
+            f"pipeline stage {stage.stage}: {stage.parameters:,} parameters per rank, {stage.layers} layers, "
+            f"about {stage.peak_bytes / 1024**3:.2f} GiB at peak (derived)"
+        )
+    print(
+        f"machine: {plan.machine.render()}; needs {plan.needed_bytes / 1024**3:.2f} of {plan.available_bytes / 1024**3:.2f} GiB"
+    )
+    print(f"would train {run.get('train.train_iters', None)} iterations and save to {run.get('checkpoint.save', None)}")
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Resolve, check and train; returns the exit code."""
+    rank = int(os.environ.get("RANK", "0"))
+    request, given = parse_request(arguments)
+    plan = prepare_training(request)
+    if rank == 0:
+        for finding in plan.findings:
+            if finding.severity in (Severity.WARN, Severity.AUTO_FIX):
+                print(f"{finding.severity.value}[{finding.rule}]: {finding.message}", file=sys.stderr)
+        if plan.shrunk:
+            print(f"SMOKE RUN (--shrink): not {plan.run.recipe}, a toy of its structure: {' '.join(plan.shrunk)}", flush=True)
+    if given.dry_run:
+        if rank == 0:
+            describe(plan, request)
+        return 0
+    if request.engine != "core":
+        raise EnvironmentProblem(f"--engine {request.engine}: upstream's program is not installed here", hint="use --engine core")
+    for name, value in environment_defaults(plan.run).items():
+        os.environ.setdefault(name, value)
+    try:
+        from autorecipe.engine.train import TrainOptions, train
+    except ImportError as error:
+        raise EnvironmentProblem(f"training needs more packages: {error}", hint="pip install 'autorecipe[train]'") from None
+    return train(plan.run, TrainOptions(fresh=given.fresh, metrics_path=given.metrics))
+
+
+def main() -> int:
+    """Run the command line; errors are printed once, by rank 0."""
+    speaks = int(os.environ.get("RANK", "0")) == 0
+    try:
+        return run(sys.argv[1:])
+    except AutorecipeError as error:
+        if speaks:
+            for problem in error.problems:
+                print(problem.render(), file=sys.stderr, flush=True)
+        return error.exit_code
+    except KeyboardInterrupt:
+        return 130
+    except Exception:
+        print(f"[rank {os.environ.get('RANK', '0')}]\n{traceback.format_exc()}", file=sys.stderr, flush=True)
+        return 70
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,156 @@
+"""A smoke-run form of a configuration: fewer layers, smaller hidden size, same structure, same parallel layout.
+
+Purpose: the same code paths (attention kind, experts, pipeline, parallel axes) on a machine that could never hold the model.
+The result trains a toy: its losses say nothing about the recipe.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from autorecipe.config.views import moe_layer_pattern, view_layout, view_model, view_seq_length
+from autorecipe.schema.run import RunConfig
+
+HEAD_SIZE = 32
+MAX_GROUPS = 4
+MAX_HEADS_PER_GROUP = 4
+MAX_SEQUENCE = 256
+MAX_VOCABULARY = 8192
+TRAIN_ITERS = 10
+
+
+def shrink_overrides(run: RunConfig, *, world_size: int) -> tuple[str, ...]:
+    """Return overrides that turn a configuration into its smoke run.
+
+    Kept: kinds of layers (at least one of each), query heads per group (up to 4), experts' top-k, gating, biases, norms,
+    positions, precision, every parallel size. Reduced: layers, hidden size, heads, FFN, experts, vocabulary, sequence, batch,
+    steps.
+
+    Args:
+        run: resolved configuration.
+        world_size: processes of the smoke run.
+    """
+    shape, layout = view_model(run), view_layout(run)
+    stages = layout.pp * layout.vp
+    groups = _near(min(shape.num_query_groups, MAX_GROUPS), multiple=_axis_multiple(layout.tp, shape.num_query_groups))
+    per_group = min(max(1, shape.num_attention_heads // max(1, shape.num_query_groups)), MAX_HEADS_PER_GROUP)
+    heads = _near(groups * per_group, multiple=layout.tp * groups // math.gcd(layout.tp, groups))
+    hidden = heads * HEAD_SIZE
+    ffn = _near(round(shape.ffn_hidden_size / shape.hidden_size * hidden), multiple=32 * layout.tp)
+    changes: dict[str, Any] = {
+        "model.hidden_size": hidden,
+        "model.num_attention_heads": heads,
+        "model.ffn_hidden_size": ffn,
+    }
+    if run.get("model.num_query_groups", None) is not None:
+        changes["model.num_query_groups"] = groups
+    if run.get("model.kv_channels", None) is not None:
+        changes["model.kv_channels"] = HEAD_SIZE
+    changes.update(_shrink_layers(run, stages=stages))
+    if shape.num_moe_experts:
+        changes.update(_shrink_experts(run, hidden=hidden, ep=layout.ep, etp=layout.etp))
+    if shape.multi_latent_attention:
+        changes.update(_shrink_latent(run))
+    changes.update(_shrink_training(run, world_size=world_size))
+    known = {path: value for path, value in changes.items() if run.known(path)}
+    return tuple(f"{path}={_render(value)}" for path, value in known.items())
+
+
+def _shrink_layers(run: RunConfig, *, stages: int) -> dict[str, Any]:
+    layers = int(run.get("model.num_layers"))
+    frequency = run.get("model.moe_layer_freq", None)
+    changes: dict[str, Any] = {}
+    least = 2
+    if isinstance(frequency, list | str) and run.get("model.num_moe_experts", None):
+        pattern = moe_layer_pattern(frequency, layers)
+        dense_first = next((index for index, is_moe in enumerate(pattern) if is_moe), 0)
+        kept = min(dense_first, 1)
+        count = _near(max(least, kept + 1), multiple=stages)
+        changes["model.moe_layer_freq"] = [0] * kept + [1] * (count - kept)
+    else:
+        count = _near(least, multiple=stages)
+    changes["model.num_layers"] = min(count, layers) if layers % stages == 0 else count
+    for path in ("num_layers_in_first_pipeline_stage", "num_layers_in_last_pipeline_stage", "pipeline_model_parallel_layout"):
+        if run.get(f"model.{path}", None) is not None:
+            changes[f"model.{path}"] = None
+    return changes
+
+
+def _shrink_experts(run: RunConfig, *, hidden: int, ep: int, etp: int) -> dict[str, Any]:
+    shape = view_model(run)
+    topk = shape.moe_router_topk or 1
+    node_groups = run.get("model.moe_router_num_groups", None) or 1
+    group_topk = run.get("model.moe_router_group_topk", None) or 1
+    topk = min(topk, 2 * group_topk)
+    experts = _near(max(2 * topk, 4), multiple=ep * node_groups // math.gcd(ep, node_groups))
+    ratio = (shape.moe_ffn_hidden_size or shape.ffn_hidden_size) / shape.hidden_size
+    width = _near(round(ratio * hidden), multiple=32 * etp)
+    changes: dict[str, Any] = {
+        "model.num_moe_experts": experts,
+        "model.moe_router_topk": topk,
+        "model.moe_ffn_hidden_size": width,
+    }
+    if shape.moe_shared_expert_intermediate_size:
+        changes["model.moe_shared_expert_intermediate_size"] = width
+    return changes
+
+
+def _shrink_latent(run: RunConfig) -> dict[str, Any]:
+    changes: dict[str, Any] = {
+        "model.kv_lora_rank": 32,
+        "model.qk_head_dim": 32,
+        "model.qk_pos_emb_head_dim": 16,
+        "model.v_head_dim": 32,
+    }
+    if run.get("model.q_lora_rank", None):
+        changes["model.q_lora_rank"] = 48
+    return changes
+
+
+def _shrink_training(run: RunConfig, *, world_size: int) -> dict[str, Any]:
+    layout = view_layout(run)
+    dp = max(1, layout.data_parallel_size(world_size))
+    micro_batches = max(2, layout.pp if layout.vp > 1 else 2)
+    step = 2 * layout.cp * layout.tp
+    sequence = _near(min(view_seq_length(run) or MAX_SEQUENCE, MAX_SEQUENCE), multiple=step)
+    changes: dict[str, Any] = {
+        "dataset.seq_length": sequence,
+        "model.seq_length": sequence,
+        "train.micro_batch_size": 1,
+        "train.global_batch_size": dp * micro_batches,
+        "train.rampup_batch_size": None,
+        "train.train_iters": TRAIN_ITERS,
+        "train.train_samples": None,
+        "scheduler.lr_warmup_iters": 1,
+        "scheduler.lr_decay_iters": TRAIN_ITERS,
+        "validation.eval_interval": TRAIN_ITERS,
+        "validation.eval_iters": 1,
+        "validation.eval_global_batch_size": None,
+        "validation.eval_micro_batch_size": None,
+        "logger.log_interval": 1,
+        "checkpoint.save_interval": TRAIN_ITERS,
+    }
+    for path in ("model.vocab_size", "tokenizer.vocab_size"):
+        size = run.get(path, None)
+        if isinstance(size, int) and size > MAX_VOCABULARY:
+            changes[path] = MAX_VOCABULARY
+    return changes
+
+
+def _axis_multiple(tp: int, groups: int) -> int:
+    """Return what the shrunk group count must be a multiple of: TP where it divided the original, else nothing."""
+    return tp if groups % tp == 0 else 1
+
+
+def _near(value: int, *, multiple: int) -> int:
+    """Return a value rounded up to a multiple."""
+    return max(1, -(-value // multiple)) * multiple
+
+
+def _render(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, list):
+        return "[" + ",".join(map(_render, value)) + "]"
+    return str(value)
