@@ -1,18 +1,20 @@
 """Everything a rule may look at: configuration, cluster, environment, releases, and sizes derived from them.
 
-Derived sizes are computed when first asked for. Names in upper case (`TP`, `MICROBATCHES` ...) are listed in `DERIVED`.
+Derived sizes are computed when first asked for. Names in upper case (`TP`, `MICROBATCHES` ...) are listed in `derived.py`.
 Where to start reading: `Context.read`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
 from autorecipe.config.views import view_layout, view_seq_length
+from autorecipe.rules.derived import DERIVED
 from autorecipe.rules.release import BRIDGE_CORE, DEFAULT_CORE, parse_release
 from autorecipe.rules.rule import BRIDGE, MEGATRON_LM
+from autorecipe.rules.spelling import plain_name, read_preset
 from autorecipe.schema import Cluster, Layout, RunConfig
 from autorecipe.schema.value import UNKNOWN
 
@@ -48,7 +50,7 @@ class Context:
         found: Mapping[str, str] | None = None,
     ) -> None:
         self.config = config
-        self.cluster = cluster
+        self.cluster: Cluster | None = cluster
         self.framework = framework
         self.bridge = config.release or "0.6.2"
         self.core = core_release or BRIDGE_CORE.get(self.bridge, DEFAULT_CORE)
@@ -57,7 +59,7 @@ class Context:
         self.given = given or {}
         self.saved = saved or {}
         self.found = found or {}
-        self.values = config.values
+        self.values: Mapping[str, Any] = config.values
         self._derived: dict[str, Any] = {}
 
     def read(self, path: str) -> Any:
@@ -142,31 +144,60 @@ class Context:
 
     @cached_property
     def graph_modules(self) -> tuple[str, ...] | None:
-        """CUDA graph modules in lower case from whichever spelling the release has; None where not known."""
-        seen = False
+        """CUDA graph modules in lower case from whichever spelling the release has; None where not known.
+
+        Empty means the whole layer; the deprecated words for it and for the whole iteration are left out.
+        """
+        if "model.cuda_graph_modules" not in self.values and "model.cuda_graph_scope" not in self.values:
+            return None
+        return tuple(name for name in self._graph_names() if name not in ("full", "full_iteration", "full_iteration_inference"))
+
+    @cached_property
+    def precision(self) -> Mapping[str, Any]:
+        """Precision that will act: the preset's fields before the model's, `UNKNOWN` where neither is known.
+
+        Bridge copies every field of `mixed_precision` over the model's, the optimizer's and DDP's at start
+        (mixed_precision.py:155 @ 067f987d).
+        """
+        acting: dict[str, Any] = {}
+        preset = self.values.get("mixed_precision") if self.framework == BRIDGE else None
+        named = read_preset(preset) if isinstance(preset, str) else {}
+        for name in (
+            "fp16",
+            "bf16",
+            "fp8",
+            "fp8_recipe",
+            "fp8_param",
+            "fp4",
+            "fp4_recipe",
+            "fp4_param",
+            "first_last_layers_bf16",
+        ):
+            own = self.values.get(f"mixed_precision.{name}", UNKNOWN) if self.framework == BRIDGE else UNKNOWN
+            if own is UNKNOWN or (own is None and name not in ("fp8", "fp4")):
+                own = named.get(name, UNKNOWN)
+            acting[name] = self.values.get(f"model.{name}", UNKNOWN) if own is UNKNOWN else own
+        return acting
+
+    @cached_property
+    def graph_impl(self) -> Any:
+        """CUDA graph implementation after upstream's renaming of old spellings; `UNKNOWN` where not known."""
+        impl = self.values.get("model.cuda_graph_impl", UNKNOWN)
+        if impl in ("none", None, UNKNOWN):
+            if self.values.get("model.enable_cuda_graph") is True:
+                impl = "local"
+            elif self.values.get("model.external_cuda_graph") is True:
+                impl = "transformer_engine"
+        if impl == "local" and "full_iteration" in self._graph_names():
+            return "full_iteration"
+        return "none" if impl is None else impl
+
+    def _graph_names(self) -> tuple[str, ...]:
         for path in ("model.cuda_graph_modules", "model.cuda_graph_scope"):
-            value = self.values.get(path, UNKNOWN)
-            if value is UNKNOWN:
-                continue
-            seen = True
+            value = self.values.get(path)
             if value not in (None, [], ()):
-                items = value if isinstance(value, list | tuple) else [value]
-                return tuple(plain_name(item) for item in items)
-        return () if seen else None
-
-
-def plain_name(value: Any) -> str:
-    """Return the last part of an enum, dtype or callable value in lower case: `AttnBackend.flash` -> `flash`."""
-    return str(value).rsplit(":", 1)[-1].rsplit(".", 1)[-1].lower()
-
-
-DTYPES = {"float32": "fp32", "float": "fp32", "bfloat16": "bf16", "float16": "fp16", "half": "fp16", "uint8": "fp8"}
-
-
-def dtype_name(value: Any) -> str:
-    """Return `fp32`, `bf16`, `fp16` or `fp8` for any spelling of a dtype."""
-    name = plain_name(value)
-    return DTYPES.get(name, name)
+                return tuple(plain_name(item) for item in (value if isinstance(value, list | tuple) else str(value).split(",")))
+        return ()
 
 
 def _replace_etp(layout: Layout, etp: int) -> Layout:
@@ -179,101 +210,3 @@ def _replace_etp(layout: Layout, etp: int) -> Layout:
         etp=etp,
         sequence_parallel=layout.sequence_parallel,
     )
-
-
-def _known(value: Any) -> Any:
-    return UNKNOWN if value is None else value
-
-
-def _axis(name: str) -> Callable[[Context], Any]:
-    return lambda context: getattr(context.layout, name)
-
-
-def _dataset_class(context: Context) -> Any:
-    value = context.values.get("dataset._class", UNKNOWN)
-    return value if value is UNKNOWN or value is None else plain_name(value)
-
-
-def _is_finetuning(context: Context) -> Any:
-    mode = context.given.get("mode") or context.config.mode
-    if mode:
-        return str(mode) in ("sft", "peft", "lora", "dora", "finetune")
-    dataset = _dataset_class(context)
-    return UNKNOWN if dataset is UNKNOWN else "sft" in str(dataset) or "finetun" in str(dataset)
-
-
-def _is_hybrid(context: Context) -> Any:
-    for path in ("model.hybrid_layer_pattern", "model.hybrid_override_pattern"):
-        if context.values.get(path):
-            return True
-    return "hybrid" in str(context.get("model._class", "")).lower() or "mamba" in str(context.get("model._class", "")).lower()
-
-
-def _capability(context: Context) -> Any:
-    if context.cluster is None:
-        return UNKNOWN
-    return parse_release(context.cluster.gpu.compute_capability)
-
-
-def _fsdp(context: Context) -> Any:
-    flags = [context.read(path) for path in ("ddp.use_megatron_fsdp", "dist.use_megatron_fsdp", "ddp.use_custom_fsdp")]
-    if any(flag is True for flag in flags):
-        return True
-    return UNKNOWN if all(flag is UNKNOWN for flag in flags) else False
-
-
-DERIVED: dict[str, Callable[[Context], Any]] = {
-    "TP": _axis("tp"),
-    "PP": _axis("pp"),
-    "VP": _axis("vp"),
-    "CP": _axis("cp"),
-    "EP": _axis("ep"),
-    "ETP": _axis("etp"),
-    "WORLD": lambda context: _known(context.world),
-    "DP": lambda context: _known(context.dp),
-    "MBS": lambda context: _known(context.integer("train.micro_batch_size")),
-    "GBS": lambda context: _known(context.integer("train.global_batch_size")),
-    "SEQ": lambda context: _known(context.seq_length),
-    "MICROBATCHES": lambda context: _known(context.microbatches),
-    "LAYERS": lambda context: _known(context.integer("model.num_layers")),
-    "MOE": lambda context: (
-        UNKNOWN if "model.num_moe_experts" not in context.values else bool(context.values["model.num_moe_experts"])
-    ),
-    "GRAPHS": lambda context: _known(context.graph_modules),
-    "GPU": lambda context: context.cluster.gpu.name if context.cluster else UNKNOWN,
-    "CAPABILITY": _capability,
-    "TE": lambda context: context.package("transformer-engine"),
-    "TORCH": lambda context: context.package("torch"),
-    "FSDP": _fsdp,
-    "DATASET": _dataset_class,
-    "FINETUNING": _is_finetuning,
-    "HYBRID": _is_hybrid,
-}
-"""Derived names that expressions may use."""
-
-AXIS_PATHS = {
-    "TP": "model.tensor_model_parallel_size",
-    "PP": "model.pipeline_model_parallel_size",
-    "VP": "model.virtual_pipeline_model_parallel_size",
-    "CP": "model.context_parallel_size",
-    "EP": "model.expert_model_parallel_size",
-    "ETP": "model.expert_tensor_parallel_size",
-    "WORLD": "gpus",
-    "MBS": "train.micro_batch_size",
-    "GBS": "train.global_batch_size",
-    "SEQ": "dataset.seq_length",
-    "LAYERS": "model.num_layers",
-    "MOE": "model.num_moe_experts",
-    "GRAPHS": "model.cuda_graph_modules",
-    "FSDP": "ddp.use_megatron_fsdp",
-    "DATASET": "dataset._class",
-    "DP": "gpus",
-    "MICROBATCHES": "train.global_batch_size",
-    "GPU": "gpu",
-    "CAPABILITY": "gpu",
-    "TE": "package.transformer-engine",
-    "TORCH": "package.torch",
-    "FINETUNING": "given.mode",
-    "HYBRID": "model.hybrid_layer_pattern",
-}
-"""Where each derived name comes from."""

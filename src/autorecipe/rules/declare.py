@@ -18,6 +18,21 @@ from autorecipe.rules.rule import BRIDGE, FRAMEWORKS, MBR, MEGATRON_LM, MLM, Bre
 from autorecipe.schema import Evidence, Fix, Severity, Stage
 from autorecipe.schema.value import UNKNOWN
 
+FILES = {
+    "tc": "lm:megatron/core/transformer/transformer_config.py",
+    "ar": "lm:megatron/training/arguments.py",
+    "oc": "lm:megatron/core/optimizer/optimizer_config.py",
+    "dc": "lm:megatron/core/distributed/distributed_data_parallel_config.py",
+    "bc": "br:src/megatron/bridge/training/config.py",
+    "bs": "br:src/megatron/bridge/training/setup.py",
+    "bk": "br:src/megatron/bridge/training/checkpointing.py",
+    "bo": "br:src/megatron/bridge/training/comm_overlap.py",
+    "bm": "br:src/megatron/bridge/training/mixed_precision.py",
+    "rr": "br:scripts/training/run_recipe.py",
+    "rn": "br:scripts/training/recipe_runner.py",
+}
+"""Short names of the files that most rules come from."""
+
 
 def requires(
     rule_id: str,
@@ -71,7 +86,7 @@ def requires(
     stated = tuple(Fix(overrides=dict(change), note=note) for change in fixes)
 
     def check(context: Context) -> Iterable[Verdict]:
-        if condition.evaluate(context) is UNKNOWN or not condition.evaluate(context):
+        if not condition.evaluate(context):
             return
         failing, unknown = [], []
         for expression in needs:
@@ -147,7 +162,7 @@ def adjusts(
     stated = tuple(Fix(overrides=dict(change)) for change in fixes)
 
     def check(context: Context) -> Iterable[Verdict]:
-        if condition.evaluate(context) is UNKNOWN or not condition.evaluate(context):
+        if not condition.evaluate(context):
             return
         values: dict[str, Any] = {}
         for path, value in effective.items():
@@ -285,6 +300,9 @@ def _source(text: str, aliases: tuple[str, ...]) -> str:
     parts = []
     for part in text.split("+"):
         part = part.strip()
+        short, _, rest = part.partition(":")
+        if short in FILES:
+            part = f"{FILES[short]}:{rest}"
         if part.startswith("br:"):
             parts.append(f"{part[3:]} @ {MBR}")
         elif part.startswith("lm:"):

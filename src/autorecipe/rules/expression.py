@@ -15,8 +15,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from autorecipe.rules.context import AXIS_PATHS, DERIVED, Context, dtype_name, plain_name
+from autorecipe.rules.context import Context
+from autorecipe.rules.derived import AXIS_PATHS, DERIVED
+from autorecipe.rules.spelling import dtype_name, plain_name
 from autorecipe.schema.value import UNKNOWN
+
+TRANSPARENT = ("get", "on", "name", "dtype", "lower")
+"""Functions of one path that a way out may look through."""
 
 Evaluate = Callable[[Context], Any]
 
@@ -60,7 +65,9 @@ def compile_node(node: ast.expr) -> Evaluate:
 
 
 def path_of(node: ast.expr) -> str | None:
-    """Return the configuration path that a node names, or None."""
+    """Return the configuration path that a node names, seen through `get(...)` and its like, or None."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in TRANSPARENT and node.args:
+        return path_of(node.args[0])
     if isinstance(node, ast.Name):
         return AXIS_PATHS.get(node.id) if node.id.isupper() else f"model.{node.id}"
     if isinstance(node, ast.Attribute):
@@ -101,6 +108,9 @@ def _compile(node: ast.expr) -> Evaluate:
         value = node.value
         return lambda context: value
     if isinstance(node, ast.Tuple | ast.List | ast.Set):
+        if all(isinstance(item, ast.Constant) for item in node.elts):
+            constants = tuple(item.value for item in node.elts if isinstance(item, ast.Constant))
+            return lambda context: constants
         items = [_compile(item) for item in node.elts]
         return lambda context: tuple(item(context) for item in items)
     if isinstance(node, ast.Call):
@@ -159,6 +169,8 @@ def _compile_unary(node: ast.UnaryOp) -> Evaluate:
 
 
 def _compile_compare(node: ast.Compare) -> Evaluate:
+    if len(node.ops) == 1:
+        return _compile_single(node)
     operands = [_compile(item) for item in (node.left, *node.comparators)]
     tests = [_comparison(op) for op in node.ops]
 
@@ -177,15 +189,29 @@ def _compile_compare(node: ast.Compare) -> Evaluate:
     return evaluate
 
 
+def _compile_single(node: ast.Compare) -> Evaluate:
+    left, right = _compile(node.left), _compile(node.comparators[0])
+    test = _comparison(node.ops[0])
+
+    def evaluate(context: Context) -> Any:
+        first = left(context)
+        if first is UNKNOWN:
+            return UNKNOWN
+        second = right(context)
+        return UNKNOWN if second is UNKNOWN else test(first, second)
+
+    return evaluate
+
+
 def _comparison(op: ast.cmpop) -> Callable[[Any, Any], bool]:
     if isinstance(op, ast.Eq):
         return lambda left, right: bool(left == right)
     if isinstance(op, ast.NotEq):
         return lambda left, right: bool(left != right)
     if isinstance(op, ast.In):
-        return lambda left, right: right is not None and left in right
+        return _contained
     if isinstance(op, ast.NotIn):
-        return lambda left, right: right is None or left not in right
+        return lambda left, right: not _contained(left, right)
     compare = ORDER[type(op)]
 
     def ordered(left: Any, right: Any) -> bool:
@@ -195,6 +221,13 @@ def _comparison(op: ast.cmpop) -> Callable[[Any, Any], bool]:
             return False
 
     return ordered
+
+
+def _contained(item: Any, container: Any) -> bool:
+    try:
+        return item in container
+    except TypeError:
+        return False
 
 
 def _compile_arithmetic(node: ast.BinOp) -> Evaluate:
@@ -273,6 +306,14 @@ def _compile_call(node: ast.Call) -> Evaluate:
 
         return is_on
     function = FUNCTIONS[node.func.id]
+    if len(arguments) == 1:
+        only = arguments[0]
+
+        def evaluate_one(context: Context) -> Any:
+            value = only(context)
+            return UNKNOWN if value is UNKNOWN else function(value)
+
+        return evaluate_one
 
     def evaluate(context: Context) -> Any:
         values = [argument(context) for argument in arguments]

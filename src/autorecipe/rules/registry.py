@@ -9,18 +9,26 @@ from autorecipe.errors import UsageError, unknown_name
 from autorecipe.rules.rule import Rule
 
 FAMILIES = {
-    "PAR": "parallel",
-    "PIP": "pipeline",
-    "BAT": "batch",
+    "PAR": ("parallel",),
+    "PIP": ("pipeline",),
+    "BAT": ("batch",),
+    "MOE": ("moe", "dispatch"),
+    "REC": ("recompute",),
+    "CUD": ("graphs",),
+    "FSD": ("fsdp",),
+    "OVL": ("overlap",),
+    "PRC": ("precision", "lowprecision"),
+    "SCH": ("schedule",),
+    "CKP": ("resume", "checkpoint"),
 }
-"""Topic of an id -> module of `rules.families`."""
+"""Topic of an id -> modules of `rules.families`."""
 
 
 @lru_cache(maxsize=1)
 def all_rules() -> tuple[Rule, ...]:
     """Return every rule, sorted by id."""
     rules: list[Rule] = []
-    for module in dict.fromkeys(FAMILIES.values()):
+    for module in (module for modules in FAMILIES.values() for module in modules):
         rules += importlib.import_module(f"autorecipe.rules.families.{module}").RULES
     rules.sort(key=lambda rule: rule.id)
     seen: set[str] = set()

@@ -11,7 +11,8 @@ import itertools
 from collections.abc import Iterator
 from typing import Any
 
-from autorecipe.rules.context import AXIS_PATHS, Context
+from autorecipe.rules.context import Context
+from autorecipe.rules.derived import AXIS_PATHS
 from autorecipe.rules.expression import compile_node, path_of
 from autorecipe.schema import Fix
 from autorecipe.schema.value import UNKNOWN

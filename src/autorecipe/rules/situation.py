@@ -12,11 +12,25 @@ from typing import Any
 
 import yaml
 
-from autorecipe.rules.context import AXIS_PATHS, Context
+from autorecipe.rules.context import Context
+from autorecipe.rules.derived import AXIS_PATHS
 from autorecipe.rules.rule import BRIDGE, Example
 from autorecipe.schema import Cluster, Gpu, RunConfig
 
-CAPABILITIES = {"a100": "8.0", "h100": "9.0", "h200": "9.0", "b200": "10.0", "gb200": "10.0", "b300": "10.3", "gb300": "10.3"}
+CAPABILITIES = {
+    "v100": "7.0",
+    "a100": "8.0",
+    "h100": "9.0",
+    "h200": "9.0",
+    "b200": "10.0",
+    "gb200": "10.0",
+    "b300": "10.3",
+    "gb300": "10.3",
+}
+
+
+SECTIONS = ("mixed_precision", "comm_overlap", "peft", "dataset", "env_vars")
+"""Sections that may also be a value of their own: a preset's name, or unset."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +116,7 @@ def read_situation(example: Example | str) -> Situation:
         elif key in AXIS_PATHS:
             values[AXIS_PATHS[key]] = value
         else:
-            values[key if "." in key else f"model.{key}"] = value
+            values[key if "." in key or key in SECTIONS else f"model.{key}"] = value
     gpu = plain.get("gpu", "h100")
     cluster = None
     if "gpus" in plain or "gpu" in plain:

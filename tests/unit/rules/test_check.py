@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autorecipe.errors import UsageError
@@ -32,6 +32,7 @@ def situations(draw):
     return " ".join(f"{key}={value}" for key, value in words.items())
 
 
+@settings(deadline=None, max_examples=60)
 @given(situations())
 def test_check_is_deterministic_and_sorted(words):
     first, second = judge(read_situation(words)), judge(read_situation(words))
@@ -39,6 +40,7 @@ def test_check_is_deterministic_and_sorted(words):
     assert list(first) == sorted(first, key=order)
 
 
+@settings(deadline=None, max_examples=60)
 @given(situations())
 def test_verified_fix_leaves_no_new_error(words):
     situation = read_situation(words)

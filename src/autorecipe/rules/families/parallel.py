@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from autorecipe.rules.context import AXIS_PATHS, Context
+from autorecipe.rules.context import Context
 from autorecipe.rules.declare import adjusts, computes, requires
+from autorecipe.rules.derived import AXIS_PATHS
 from autorecipe.rules.layout import divisors, experts_fit, heads_fit, linear_heads_fit, sequence_fits, tensor_parallel_fits
 from autorecipe.rules.rule import Breach, Missing, Verdict
 from autorecipe.schema import Fix, Severity, Stage

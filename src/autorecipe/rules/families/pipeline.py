@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from autorecipe.rules.context import AXIS_PATHS, Context
+from autorecipe.rules.context import Context
 from autorecipe.rules.declare import adjusts, computes, requires
+from autorecipe.rules.derived import AXIS_PATHS
 from autorecipe.rules.layout import divisors, layers_fit, microbatches_fit
 from autorecipe.rules.rule import Breach, Missing, Verdict
 from autorecipe.rules.stages import balanced_edges, parse_stages
