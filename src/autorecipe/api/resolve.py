@@ -21,7 +21,7 @@ def resolve_run(
         name: recipe name, alias or canonical.
         overrides: texts in the override grammar.
         release: Bridge release of the catalog; the newest shipped one by default.
-        world_size: number of GPUs; the count in the recipe's name by default, else unknown.
+        world_size: number of GPUs; by default the count in a benchmark recipe's name, else unknown.
 
     Raises:
         UsageError: an unknown recipe, or overrides that upstream would refuse (all at once).

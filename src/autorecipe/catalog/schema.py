@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from autorecipe.catalog.files import DATA, read_lines
+from autorecipe.config.layers import load_field_layers
 from autorecipe.schema.field import ConfigField, ConfigSchema
-from autorecipe.schema.layer import Layer
 
 LAYERS = DATA / "layers.jsonl"
 """Layer of change by configuration path, for all releases."""
@@ -21,26 +21,29 @@ def load_schema(path: Path, *, release: str) -> ConfigSchema:
         EnvironmentProblem: a data file is missing or damaged.
     """
     layers = {line["path"]: line for line in read_lines(LAYERS)}
+    reviewed = load_field_layers()
     fields: dict[str, ConfigField] = {}
     for line in read_lines(path):
         known = layers.get(line["path"], {})
+        layer, reason = reviewed.get(line["path"], (None, ""))
         fields[line["path"]] = ConfigField(
             path=line["path"],
             type=line["type"],
             default=line.get("default"),
-            layer=Layer(known["layer"]) if known else None,
-            reason=known.get("reason", ""),
+            layer=layer,
+            reason=reason,
             settable=known.get("settable", "user"),
             config_classes=tuple(line["classes"]),
         )
     for name, known in layers.items():
         if name not in fields and "type" in known:
+            layer, reason = reviewed[name]
             fields[name] = ConfigField(
                 path=name,
                 type=known["type"],
                 default=known["default"],
-                layer=Layer(known["layer"]),
-                reason=known["reason"],
+                layer=layer,
+                reason=reason,
                 settable=known["settable"],
                 config_classes=tuple(known["classes"]),
             )

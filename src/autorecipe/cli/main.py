@@ -31,6 +31,7 @@ class LazyCommand:
 
 
 COMMANDS: dict[str, LazyCommand] = {
+    "config": LazyCommand("autorecipe.cli.config:config", "Show, compare and look up configurations, by layer of change."),
     "parity": LazyCommand("autorecipe.cli.parity:parity", "Prove that two runs give the same loss, or say where they part."),
 }
 """Top-level commands in the order that help lists them: daily verbs first, then management nouns."""

@@ -40,6 +40,8 @@ SHORT_NAMES = {
 """What people type for a path; suggested, never accepted."""
 
 ANYTHING = TypeSpec("any")
+UNDECLARED = "undeclared"
+"""Type of the paths that recipes set and no class declares: attributes written anyway, and keys of dictionaries."""
 
 
 class KeyKind(enum.StrEnum):
@@ -80,18 +82,30 @@ def locate_key(path: str, schema: ConfigSchema, base: Mapping[str, FieldValue] |
         base: resolved fields of a recipe; keys that only it has (model classes of one family) are fields too.
     """
     declared = schema.get(path)
+    if declared is not None and declared.type == UNDECLARED:
+        inside = _locate_in_holder(path, schema)
+        return inside or Located(kind=KeyKind.FIELD, path=path, field=declared)
+    is_parent = has_children(path, schema) or (base is not None and has_children(path, base))
     if declared is not None:
-        return Located(kind=KeyKind.FIELD, path=path, spec=spec_of(declared), field=declared)
-    if has_children(path, schema) or (base is not None and has_children(path, base)):
+        spec = spec_of(declared)
+        is_section = is_parent and spec.first("dict") is None
+        return Located(kind=KeyKind.SECTION if is_section else KeyKind.FIELD, path=path, spec=spec, field=declared)
+    if is_parent:
         return Located(kind=KeyKind.SECTION, path=path)
     if base is not None and path in base and not path.endswith(CLASS_MARK):
         return Located(kind=KeyKind.FIELD, path=path)
+    return _locate_in_holder(path, schema) or Located(kind=KeyKind.UNKNOWN, path=path)
+
+
+def _locate_in_holder(path: str, schema: ConfigSchema) -> Located | None:
+    """Look a path up inside the nearest declared dictionary or list field above it."""
     parts = path.split(".")
     for length in range(len(parts) - 1, 0, -1):
         holder = schema.get(".".join(parts[:length]))
-        if holder is not None:
-            return _locate_inside(path, holder, tuple(parts[length:]))
-    return Located(kind=KeyKind.UNKNOWN, path=path)
+        if holder is not None and holder.type != UNDECLARED:
+            inside = _locate_inside(path, holder, tuple(parts[length:]))
+            return None if inside.kind is KeyKind.UNKNOWN else inside
+    return None
 
 
 def spec_of(declared: ConfigField) -> TypeSpec:

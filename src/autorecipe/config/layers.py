@@ -1,7 +1,8 @@
 """Layers of change: what moving a path does to a training run, and why.
 
-A reviewed table (`data/field_layers.jsonl`) classifies declared fields; patterns classify keys inside dictionaries, classes of
-sections and derived values. A path that neither knows is treated like convergence. Start reading at `classify_path`.
+A table of declared fields (`data/layers.jsonl`) is corrected and completed by a reviewed one (`data/layer_reviews.jsonl`);
+patterns classify keys inside dictionaries, classes of sections and derived values. A path that neither knows is treated like
+convergence. Start reading at `classify_path`.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import resources
+from typing import Any
 
 from autorecipe.schema.field import ConfigSchema
 from autorecipe.schema.layer import Layer
@@ -72,8 +74,11 @@ PATTERNS: tuple[Pattern, ...] = (
     Pattern(expression=r"(model|dataset|peft|tokenizer|optimizer)(\.[\w.]+)?\._class", layer=_C, reason="another kind of object"),
     Pattern(expression=r"mixed_precision(\._class)?", layer=_C, reason="precision preset"),
     Pattern(expression=r"peft", layer=_C, reason="trainable parameters"),
+    Pattern(expression=r"model|dataset|optimizer|scheduler|tokenizer|train|rng", layer=_C, reason="the whole section"),
     Pattern(
-        expression=r"(comm_overlap|ft|straggler|nvrx_straggler|inprocess_restart|ddp|dist)", layer=_E, reason="section of it"
+        expression=r"comm_overlap|ft|straggler|nvrx_straggler|inprocess_restart|ddp|dist|checkpoint|validation|rerun_state_machine",
+        layer=_E,
+        reason="the whole section",
     ),
     Pattern(expression=r"(profiling|tensor_inspect|logger)", layer=_I, reason="logging, profiling or diagnostics"),
     Pattern(
@@ -93,14 +98,16 @@ PATTERNS: tuple[Pattern, ...] = (
 
 @functools.cache
 def load_field_layers() -> Mapping[str, tuple[Layer, str]]:
-    """Return the reviewed table: path -> layer and reason."""
-    text = (resources.files("autorecipe") / "data" / "field_layers.jsonl").read_text(encoding="utf-8")
-    table: dict[str, tuple[Layer, str]] = {}
-    for line in text.splitlines():
-        row = json.loads(line)
-        for path in row["paths"]:
-            table[path] = (Layer(row["layer"]), row["reason"])
+    """Return the layer and reason of every declared field; reviews win over the first table."""
+    table = {row["path"]: (Layer(row["layer"]), row["reason"]) for row in _rows("layers.jsonl")}
+    for row in _rows("layer_reviews.jsonl"):
+        table |= {path: (Layer(row["layer"]), row["reason"]) for path in row["paths"]}
     return table
+
+
+def _rows(name: str) -> Iterator[dict[str, Any]]:
+    text = (resources.files("autorecipe") / "data" / name).read_text(encoding="utf-8")
+    return map(json.loads, text.splitlines())
 
 
 def classify_path(path: str, schema: ConfigSchema | None = None) -> tuple[Layer | None, str]:

@@ -120,7 +120,10 @@ def _check_section(
 ) -> tuple[list[Override], list[Problem]]:
     """A whole section: null, a preset name (`mixed_precision`), or a dictionary that is merged field by field."""
     path, value = assignment.key, assignment.value
+    spec = locate_key(path, schema, base).spec
     nullable = NULLABLE_SECTIONS.get(path)
+    takes_null = nullable is not None or ("." in path and spec.first("none") is not None)
+    takes_name = (nullable is not None and nullable.takes_name) or ("." in path and spec.first("str") is not None)
     whole = Override(
         text=assignment.text,
         path=path,
@@ -143,13 +146,9 @@ def _check_section(
             overrides += found
             problems += wrong
         return overrides, problems
-    if value is None and nullable is not None:
+    if (value is None and takes_null) or (isinstance(value, str) and takes_name):
         return [whole], []
-    if isinstance(value, str) and nullable is not None and nullable.takes_name:
-        return [whole], []
-    legal = ["a dictionary of its fields"]
-    if nullable is not None:
-        legal += ["null", *(["the name of a preset"] if nullable.takes_name else [])]
+    legal = ["a dictionary of its fields", *(["null"] if takes_null else []), *(["the name of a preset"] if takes_name else [])]
     example = next(iter(sorted(name for name in schema if name.startswith(path + "."))), f"{path}.FIELD")
     return [], [
         Problem(

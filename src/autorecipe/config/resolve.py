@@ -6,7 +6,8 @@ then validation's derived values. Each value says where it came from, and what i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from autorecipe.config.apply import apply_overrides
 from autorecipe.config.finalize import (
@@ -26,8 +27,9 @@ from autorecipe.config.schedule import derive_schedule
 from autorecipe.config.state import Resolution
 from autorecipe.errors import NegativeAnswer, Problem
 from autorecipe.schema.field import ConfigSchema
-from autorecipe.schema.recipe import Recipe
+from autorecipe.schema.recipe import Recipe, RecipeKind
 from autorecipe.schema.run import Origin, OriginKind, RunConfig
+from autorecipe.schema.value import FieldValue
 
 STEPS: tuple[Callable[[Resolution], None], ...] = (
     sync_launcher,
@@ -57,7 +59,8 @@ def resolve_config(
         recipe: evaluated recipe.
         schema: schema of its release.
         overrides: texts in the override grammar.
-        world_size: number of GPUs; the count in the recipe's name where it is not given, else unknown.
+        world_size: number of GPUs; where it is not given, a benchmark recipe runs on the count in its name, and for a library
+            recipe it is unknown.
 
     Returns:
         values as upstream will use them, each with its origin; notes for every value that was given and does not act.
@@ -79,7 +82,7 @@ def resolve_config(
     state = Resolution(
         recipe=recipe,
         schema=schema,
-        world_size=world_size if world_size is not None else recipe.gpus,
+        world_size=recipe.gpus if world_size is None and recipe.kind is RecipeKind.BENCHMARK else world_size,
         values=dict(recipe.fields),
         origins=recipe_origins(recipe, schema),
     )
@@ -95,6 +98,43 @@ def resolve_config(
         mode=recipe.mode.value if recipe.mode is not None else "",
         notes=tuple(state.notes),
     )
+
+
+def resolve_fields(
+    fields: Mapping[str, FieldValue],
+    schema: ConfigSchema,
+    *,
+    name: str,
+    world_size: int | None = None,
+) -> RunConfig:
+    """Resolve flat fields that come from elsewhere than the catalog, such as a file.
+
+    Args:
+        fields: path -> value, as far as they are known.
+        schema: schema of the release they belong to.
+        name: where they come from; becomes the configuration's `recipe`.
+        world_size: number of GPUs, or None.
+    """
+    source = Recipe(
+        name=name,
+        release=schema.release,
+        kind=RecipeKind.LIBRARY,
+        mode=None,
+        alias_of=None,
+        family="",
+        modality="text",
+        hf_model_ids=(),
+        gpus=None,
+        gpu_type=None,
+        precision=None,
+        variant=None,
+        forward_step="",
+        status="ok",
+        error="",
+        source=name,
+        fields=fields,
+    )
+    return replace(resolve_config(source, schema, world_size=world_size), kind="", mode="")
 
 
 def recipe_origins(recipe: Recipe, schema: ConfigSchema) -> dict[str, Origin]:

@@ -153,3 +153,11 @@ def test_an_unknown_path_is_treated_like_convergence(schema, path):
     layer, reason = layer_of(path, schema)
     assert layer is Layer.CONVERGENCE
     assert "not classified" in reason
+
+
+def test_every_field_of_the_shipped_releases_is_classified():
+    from autorecipe.catalog.store import open_catalog, shipped_releases
+
+    for release in shipped_releases():
+        release_schema = open_catalog(release).schema()
+        assert [path for path in release_schema if classify_path(path, release_schema)[0] is None] == []
