@@ -6,12 +6,11 @@ comes first. Ways out are checked again before they are called verified. Start r
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from autorecipe.errors import UsageError, unknown_name
-from autorecipe.rules.declare import show
 from autorecipe.rules.registry import applicable_rules
 from autorecipe.rules.rule import BRIDGE, FRAMEWORKS, Breach, Missing, Rule
 from autorecipe.rules.situation import Situation
@@ -91,8 +90,23 @@ def check_config(
     return judge(situation, rules=rules, verify=verify)
 
 
-def judge(situation: Situation, *, rules: Sequence[Rule] | None = None, verify: bool = True) -> tuple[Finding, ...]:
-    """Check one situation; arguments as in `check_config`."""
+Change = Callable[[Mapping[str, Any]], Situation | None]
+
+
+def judge(
+    situation: Situation,
+    *,
+    rules: Sequence[Rule] | None = None,
+    verify: bool = True,
+    change: Change | None = None,
+) -> tuple[Finding, ...]:
+    """Check one situation; arguments as in `check_config`.
+
+    Args:
+        change: how the situation looks after a fix; by default the values are replaced and nothing is resolved again. None as
+            its answer means that the fix cannot be applied.
+        (others): as in `check_config`.
+    """
     context = situation.context()
     chosen = applicable_rules(context.framework, context.core, context.bridge) if rules is None else tuple(rules)
     findings: list[Finding] = []
@@ -107,7 +121,7 @@ def judge(situation: Situation, *, rules: Sequence[Rule] | None = None, verify: 
     if verify and any(finding.fixes for finding in findings):
         errors = {finding.rule for finding in findings if finding.severity is Severity.ERROR}
         findings = [
-            replace(finding, fixes=_verify(finding, situation, chosen, errors)) if finding.fixes else finding
+            replace(finding, fixes=_verify(finding, change or situation.changed, chosen, errors)) if finding.fixes else finding
             for finding in findings
         ]
     if unknown:
@@ -137,11 +151,14 @@ def _finding(rule: Rule, breach: Breach) -> Finding:
     )
 
 
-def _verify(finding: Finding, situation: Situation, rules: Sequence[Rule], errors: set[str]) -> tuple[Fix, ...]:
+def _verify(finding: Finding, change: Change, rules: Sequence[Rule], errors: set[str]) -> tuple[Fix, ...]:
     """Check each way out again: verified when the finding is gone and no new error came."""
     checked: list[Fix] = []
     for fix in finding.fixes[: 2 * MAX_FIXES]:
-        after = judge(situation.changed(fix.overrides), rules=rules, verify=False)
+        changed = change(fix.overrides)
+        if changed is None:
+            continue
+        after = judge(changed, rules=rules, verify=False)
         broken = {item.rule for item in after if item.severity is Severity.ERROR}
         gone = not any(
             (item.rule == finding.rule and item.severity is finding.severity)
@@ -166,16 +183,3 @@ def _not_checked(unknown: Mapping[str, Iterable[str]]) -> Finding:
         evidence=Evidence.DERIVED,
         facts={"rules": rules},
     )
-
-
-def render_overrides(overrides: Mapping[str, Any]) -> list[str]:
-    """Render a fix as words that can be typed: `--gpus 16`, `--env NAME=VALUE`, `KEY=VALUE`."""
-    words = []
-    for path, value in overrides.items():
-        if path == "gpus":
-            words.append(f"--gpus {value}")
-        elif path.startswith("env."):
-            words.append(f"--env {path[4:]}={'' if value is None else value}")
-        else:
-            words.append(f"{path}={show(value)}")
-    return words

@@ -90,3 +90,69 @@ class Finding:
     evidence: Evidence = Evidence.ENFORCED_UPSTREAM
     effective: Mapping[str, FieldValue] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class FixStep:
+    """One change that the corrected run makes.
+
+    Attributes:
+        rule: id of the finding that it answers.
+        words: what to type: `KEY=VALUE`, `--gpus N`, `--env NAME=VALUE`.
+        layers: layer of change by path.
+        note: what else it means.
+    """
+
+    rule: str
+    words: tuple[str, ...]
+    layers: Mapping[str, Layer]
+    note: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorrectedRun:
+    """Overrides that make a run pass.
+
+    Attributes:
+        overrides: the complete list, the given ones included.
+        options: further command-line words, such as `--gpus 16`.
+        steps: each change, in the order made.
+        remaining: findings of severity ERROR that no verified fix removes.
+    """
+
+    overrides: tuple[str, ...]
+    options: tuple[str, ...]
+    steps: tuple[FixStep, ...]
+    remaining: tuple[Finding, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckReport:
+    """The answer of a check.
+
+    Attributes:
+        subject: recipe name or file.
+        framework: `bridge` or `megatron-lm`.
+        release: Bridge release of the configuration.
+        core_release: Megatron-Core release that was assumed.
+        gpu: GPU type, or None where not given.
+        gpus: number of GPUs, or None where not known.
+        findings: sorted, worst and latest-noticed first.
+        notes: what resolution says: values that do not act, resets, presets that overwrite.
+        corrected: overrides that make it pass, where they were asked for.
+    """
+
+    subject: str
+    framework: str
+    release: str
+    core_release: str
+    gpu: str | None
+    gpus: int | None
+    findings: tuple[Finding, ...]
+    notes: tuple[str, ...] = ()
+    corrected: CorrectedRun | None = None
+
+    @property
+    def ok(self) -> bool:
+        """Whether no finding is an error."""
+        return not any(finding.severity is Severity.ERROR for finding in self.findings)

@@ -86,6 +86,8 @@ def whole_evaluation(context: Context) -> Iterator[Verdict]:
         return
     gbs = context.integer(EVAL_GBS) or context.integer(GBS)
     mbs = context.integer(EVAL_MBS) or context.integer(MBS)
+    if (gbs, mbs) == (context.integer(GBS), context.integer(MBS)) and not context.integer("dist.eval_context_parallel_size"):
+        return
     dp = context.dp
     cp = context.integer("dist.eval_context_parallel_size")
     if dp is not None and cp:

@@ -1,0 +1,146 @@
+"""Read a configuration from a file: YAML or JSON, flat or nested, with Bridge paths or Megatron-LM option names.
+
+A file may name a recipe (`recipe: NAME`) and add to it; otherwise what it does not say is not known. Unknown keys fail, all at once, with near
+misses.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from autorecipe.config.grammar import render_value
+from autorecipe.config.keys import SHORT_NAMES, KeyKind, locate_key
+from autorecipe.config.overrides import parse_overrides, unknown_key
+from autorecipe.errors import EnvironmentProblem, Problem, UsageError
+from autorecipe.schema import ConfigSchema, Origin, OriginKind, RunConfig
+
+if TYPE_CHECKING:
+    from autorecipe.catalog.store import Catalog
+
+META = ("recipe", "overrides", "mode", "kind")
+SECTION_ORDER = ("model", "train", "dataset", "ddp", "optimizer", "scheduler", "checkpoint", "dist", "rng", "tokenizer", "validation")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfigFile:
+    """What a file says.
+
+    Attributes:
+        values: path -> value.
+        recipe: recipe that it starts from, or the empty text.
+        overrides: the file's values as override texts, where it starts from a recipe.
+        mode: `pretrain`, `sft`, `peft`, or empty.
+        release: Bridge release.
+        source: file name.
+    """
+
+    values: Mapping[str, Any]
+    recipe: str
+    overrides: tuple[str, ...]
+    mode: str
+    release: str
+    source: str
+    origins: Mapping[str, Origin] = field(default_factory=dict)
+
+    def with_overrides(self, texts: Sequence[str], schema: ConfigSchema) -> RunConfig:
+        """Return the configuration with overrides written over it."""
+        values, origins = dict(self.values), dict(self.origins)
+        for override in parse_overrides(texts, schema, base=self.values):
+            values[override.path] = override.value
+            origins[override.path] = Origin(kind=OriginKind.OVERRIDE, detail=f"{override.path}={render_value(override.value)}")
+        return RunConfig(values=values, origins=origins, release=self.release, mode=self.mode)
+
+
+def read_config_file(path: Path, catalog: Catalog, *, framework: str = "bridge") -> ConfigFile:
+    """Read a file.
+
+    Args:
+        path: YAML or JSON.
+        catalog: release whose schema and options name the keys.
+        framework: with `megatron-lm`, option names such as `num_layers` or `--num-layers` are keys too.
+
+    Raises:
+        EnvironmentProblem: no such file, or it cannot be parsed.
+        UsageError: unknown keys, all at once.
+    """
+    content = _load(path)
+    schema = catalog.schema()
+    meta = {key: content.pop(key) for key in META if key in content and not isinstance(content[key], dict)}
+    values: dict[str, Any] = {}
+    problems: list[Problem] = []
+    for key, value in flatten(content).items():
+        located = _locate(key, catalog, schema, framework=framework)
+        if located is None:
+            problems.append(unknown_key(key, schema))
+        else:
+            values[located] = value
+    if problems:
+        raise UsageError(problems)
+    texts = [f"{key}={render_value(value)}" for key, value in values.items()]
+    return ConfigFile(
+        values=values,
+        recipe=str(meta.get("recipe") or ""),
+        overrides=(*texts, *(meta.get("overrides") or ())),
+        mode=str(meta.get("mode") or ""),
+        release=catalog.release,
+        source=path.name,
+    )
+
+
+def flatten(content: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested dictionaries as one, with dotted keys; `_target_` becomes `_class`."""
+    flat: dict[str, Any] = {}
+    for key, value in content.items():
+        name = f"{prefix}{key}"
+        if key == "_target_":
+            flat[f"{prefix}_class"] = str(value).rsplit(".", 1)[-1]
+        elif isinstance(value, Mapping) and value and "_args_" not in value:
+            flat |= flatten(value, f"{name}.")
+        else:
+            flat[name] = value
+    return flat
+
+
+def _load(path: Path) -> dict[str, Any]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise EnvironmentProblem(Problem(path=str(path), message=f"cannot be read: {error.strerror}")) from None
+    try:
+        content = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+    except (ValueError, yaml.YAMLError) as error:
+        raise UsageError(Problem(path=str(path), message=f"cannot be parsed: {error}")) from None
+    if not isinstance(content, dict):
+        raise UsageError(Problem(path=str(path), message="must hold a dictionary of configuration paths"))
+    return {str(key): value for key, value in content.items()}
+
+
+def _locate(key: str, catalog: Catalog, schema: ConfigSchema, *, framework: str) -> str | None:
+    if key.endswith("._class") or key.startswith(("mlm.", "env_vars.")):
+        return key
+    if "." in key or locate_key(key, schema).kind is not KeyKind.UNKNOWN:
+        return key if locate_key(key, schema).kind is not KeyKind.UNKNOWN else None
+    name = key.lstrip("-").replace("-", "_")
+    if name in SHORT_NAMES:
+        return SHORT_NAMES[name]
+    if framework == "megatron-lm":
+        option = _option(name, catalog)
+        if option is not None:
+            return option
+    return next((f"{section}.{name}" for section in SECTION_ORDER if f"{section}.{name}" in schema), None)
+
+
+def _option(name: str, catalog: Catalog) -> str | None:
+    options = catalog.mlm_options()
+    option = options.get("--" + name.replace("_", "-")) or next((item for item in options.values() if item.dest == name), None)
+    if option is None:
+        return None
+    if option.transform in ("same", "rename", "alias") and option.bridge_field and " " not in option.bridge_field:
+        return option.bridge_field
+    return f"mlm.{option.dest}"
