@@ -1,7 +1,7 @@
 """Read a configuration from a file: YAML or JSON, flat or nested, with Bridge paths or Megatron-LM option names.
 
-A file may name a recipe (`recipe: NAME`) and add to it; otherwise what it does not say is not known. Unknown keys fail, all at once, with near
-misses.
+A file may name a recipe (`recipe: NAME`) and add to it; otherwise what it does not say is not known. Unknown keys fail, all
+at once, with near misses. What `config show --format json` writes is read back as it is.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from autorecipe.config.documents import parse_document
 from autorecipe.config.grammar import render_value
 from autorecipe.config.keys import SHORT_NAMES, KeyKind, locate_key
 from autorecipe.config.overrides import parse_overrides, unknown_key
@@ -24,7 +25,19 @@ if TYPE_CHECKING:
     from autorecipe.catalog.store import Catalog
 
 META = ("recipe", "overrides", "mode", "kind")
-SECTION_ORDER = ("model", "train", "dataset", "ddp", "optimizer", "scheduler", "checkpoint", "dist", "rng", "tokenizer", "validation")
+SECTION_ORDER = (
+    "model",
+    "train",
+    "dataset",
+    "ddp",
+    "optimizer",
+    "scheduler",
+    "checkpoint",
+    "dist",
+    "rng",
+    "tokenizer",
+    "validation",
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +84,17 @@ def read_config_file(path: Path, catalog: Catalog, *, framework: str = "bridge")
     """
     content = _load(path)
     schema = catalog.schema()
+    if isinstance(content.get("values"), dict) and "origins" in content:
+        run = parse_document(path.read_text(encoding="utf-8"), name=path.name, schema=schema)
+        return ConfigFile(
+            values=run.values,
+            recipe="",
+            overrides=(),
+            mode=run.mode,
+            release=run.release,
+            source=path.name,
+            origins=run.origins,
+        )
     meta = {key: content.pop(key) for key in META if key in content and not isinstance(content[key], dict)}
     values: dict[str, Any] = {}
     problems: list[Problem] = []

@@ -31,6 +31,8 @@ class LazyCommand:
 
 
 COMMANDS: dict[str, LazyCommand] = {
+    "check": LazyCommand("autorecipe.cli.check:check", "Find what cannot run, or trains something else, before the GPUs do."),
+    "explain": LazyCommand("autorecipe.cli.explain:explain", "Show the page of a rule or of a configuration field."),
     "config": LazyCommand("autorecipe.cli.config:config", "Show, compare and look up configurations, by layer of change."),
     "parity": LazyCommand("autorecipe.cli.parity:parity", "Prove that two runs give the same loss, or say where they part."),
 }

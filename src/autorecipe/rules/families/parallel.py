@@ -266,7 +266,9 @@ def experts(context: Context) -> Iterator[Verdict]:
     yield Breach(
         message=f"num_moe_experts={number} is not a multiple of EP={ep}",
         legal={AXIS_PATHS["EP"]: legal},
-        fixes=tuple(Fix(overrides={AXIS_PATHS["EP"]: value}) for value in sorted(legal, key=lambda value: abs(value - ep))[:3]),
+        fixes=tuple(
+            Fix(overrides={AXIS_PATHS["EP"]: value}) for value in sorted(legal, key=lambda value: (abs(value - ep), -value))[:3]
+        ),
         hint=f"use ep in {legal}",
     )
 

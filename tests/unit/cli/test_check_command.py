@@ -1,0 +1,92 @@
+import json
+
+import pytest
+
+from autorecipe.cli.main import execute
+
+
+def run(capsys, *words):
+    code = execute(list(words))
+    out = capsys.readouterr()
+    return code, out.out, out.err
+
+
+def test_shipped_recipe_passes_on_its_gpus(capsys):
+    code, out, _ = run(capsys, "check", "llama3_8b_pretrain_config", "--gpus", "8", "--gpu", "h100")
+    assert code == 0
+    assert "passes:" in out
+
+
+def test_error_makes_the_exit_status_one_and_names_ways_out(capsys):
+    code, out, _ = run(
+        capsys, "check", "qwen3_30b_a3b_pretrain_config", "model.expert_model_parallel_size=6", "--gpus", "16", "--gpu", "h100"
+    )
+    assert code == 1
+    assert "error[PAR005]: num_moe_experts=128 is not a multiple of EP=6 (noticed at build)" in out
+    assert "fix: model.expert_model_parallel_size=8  [execution; passes]" in out
+
+
+def test_json_holds_the_same_report(capsys):
+    code, out, _ = run(capsys, "check", "llama3_8b_16k_pretrain_config", "--gpus", "4", "--gpu", "h100", "--format", "json")
+    report = json.loads(out)
+    assert code == 1
+    [finding] = [row for row in report["findings"] if row["rule"] == "PAR001"]
+    assert finding["facts"]["minimum_gpus"] == 16
+    assert all("layers" in fix for fix in finding["fixes"])
+
+
+def test_fix_prints_overrides_that_pass(capsys):
+    words = ["check", "qwen3_30b_a3b_pretrain_config", "model.expert_model_parallel_size=6", "--gpus", "16", "--gpu", "h100"]
+    code, out, _ = run(capsys, *words, "--fix", "--format", "json")
+    corrected = json.loads(out)["corrected"]
+    assert code == 1
+    assert corrected["remaining"] == []
+    assert corrected["steps"][0]["layers"] == {"model.expert_model_parallel_size": "execution"}
+    code, _, _ = run(capsys, "check", "qwen3_30b_a3b_pretrain_config", *corrected["overrides"], "--gpus", "16", "--gpu", "h100")
+    assert code == 0
+
+
+def test_file_with_bridge_paths_nested_or_flat(capsys, tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text("model:\n  tensor_model_parallel_size: 6\n  num_query_groups: 8\nmodel.num_attention_heads: 48\n")
+    code, out, _ = run(capsys, "check", str(path), "--gpus", "48", "--gpu", "h100")
+    assert code == 1
+    assert "error[PAR003]: tp=6 does not fit num_query_groups=8" in out
+
+
+def test_file_with_megatron_lm_options(capsys, tmp_path):
+    path = tmp_path / "args.json"
+    path.write_text(
+        json.dumps({"--num-layers": 10, "pipeline_model_parallel_size": 4, "num_layers_per_virtual_pipeline_stage": 1})
+    )
+    code, out, _ = run(capsys, "check", str(path), "--framework", "megatron-lm", "--gpus", "4", "--gpu", "h100")
+    assert code == 1
+    assert "error[PIP011]" in out
+
+
+def test_file_with_unknown_keys_fails_on_all_of_them(capsys, tmp_path):
+    path = tmp_path / "run.yaml"
+    path.write_text("model.tensor_model_paralel_size: 2\ntrain.global_batchsize: 8\n")
+    code, _, err = run(capsys, "check", str(path))
+    assert code == 2
+    assert "tensor_model_parallel_size" in err
+    assert "global_batch_size" in err
+
+
+@pytest.mark.parametrize("name", ["PAR002", "MC-WORLD-02", "par002"])
+def test_explain_knows_rules_by_any_name(capsys, name):
+    code, out, _ = run(capsys, "explain", name)
+    assert code == 0
+    assert out.startswith("PAR002: EP x ETP x PP must divide the number of GPUs")
+
+
+def test_explain_field_lists_the_rules_that_read_it(capsys):
+    code, out, _ = run(capsys, "explain", "model.expert_model_parallel_size")
+    assert code == 0
+    assert "PAR002" in out
+
+
+def test_explain_suggests_near_misses(capsys):
+    code, _, err = run(capsys, "explain", "MC-WORLD-03")
+    assert code == 2
+    assert "MC-WORLD-02" in err
