@@ -20,7 +20,7 @@ _SIZE = re.compile(
 )
 _STEM_SIZE = re.compile(r"(?:^|_)(?P<kind>e)?(?P<size>\d+(?:p\d+)?)(?P<unit>[bm])(?:_a(?P<active>\d+)b?)?(?=_|$)")
 _RELEASE_WORDS = frozenset(
-    ["instruct", "base", "it", "hf", "chat", "pt", "sft", "dev", "flash", "thinking", "coder", "math", "text", "preview", "bf16", "fp8", "reasoning", "meta", "nvidia", "official"]
+    "instruct base it hf chat pt sft dev flash thinking coder math text preview bf16 fp8 reasoning meta nvidia official".split()  # noqa: SIM905
 )
 """Words of a checkpoint's name that do not change the architecture's name."""
 
@@ -67,8 +67,13 @@ class ModelMatch:
     recipe: str = ""
 
 
-def read_model_name(text: str) -> ModelName:
-    """Take a model's name, or the last part of a Hugging Face id, apart."""
+def read_model_name(text: str, *, without_release_words: bool = False) -> ModelName:
+    """Take a model's name, or the last part of a Hugging Face id, apart.
+
+    Args:
+        text: as typed.
+        without_release_words: whether words such as `Instruct`, and dates, are left out.
+    """
     text = text.rsplit("/", 1)[-1].lower().replace("_", "-")
     match = _SIZE.search(text)
     size = active = None
@@ -77,9 +82,9 @@ def read_model_name(text: str) -> ModelName:
         active = float(match["active"]) if match["active"] else None
         text = text[: match.start()] + " " + text[match.end() :]
     text = re.sub(r"(\d)\.0(?!\d)", r"\1", text)
-    parts = [
-        part for part in re.split(r"[\s\-]+", text) if part and part not in _RELEASE_WORDS and not re.fullmatch(r"\d{4}", part)
-    ]
+    parts = [part for part in re.split(r"[\s\-]+", text) if part]
+    if without_release_words:
+        parts = [part for part in parts if part not in _RELEASE_WORDS and not re.fullmatch(r"\d{4}", part)]
     words = re.sub(r"[^a-z0-9]", "", "".join(parts))
     return ModelName(words=words, tokens=_tokens(" ".join(parts)), size=size, active=active)
 
@@ -128,7 +133,10 @@ class ModelIndex:
             return ModelMatch(kind=MatchKind.EXACT, models=tuple(sorted(stems, key=len)), asked=asked)
         if text.lower() in self.by_model:
             return ModelMatch(kind=MatchKind.EXACT, models=(text.lower(),), asked=asked)
-        return self._find_by_name(asked)
+        found = self._find_by_name(asked)
+        if found.kind is MatchKind.NEAREST:
+            found = self._find_by_name(read_model_name(text, without_release_words=True))
+        return found
 
     def _find_by_name(self, asked: ModelName) -> ModelMatch:
         for same in (_same_words, _begins_alike, _has_tokens):
@@ -158,20 +166,19 @@ class ModelIndex:
         return all(name.size is None for name in self._names.values() if name.words == words)
 
     def _nearest(self, asked: ModelName) -> tuple[str, ...]:
-        """Return stems of the same family, closest in name and size first; empty where no family fits."""
-        family = re.match(r"[a-z]+", asked.words)
-        if family is None:
-            return ()
-        near = [
-            stem for stem, name in self._names.items() if re.match(r"[a-z]+", name.words) and _family(name.words) == family[0]
-        ]
+        """Return stems of the same family, closest in size and version first; empty where no family fits."""
+        family = _family(asked.words)
+        near = [stem for stem, name in self._names.items() if family and _family(name.words) == family]
         return tuple(sorted(near, key=lambda stem: (*self._distance(asked, stem), stem)))
 
     def _distance(self, asked: ModelName, stem: str) -> tuple[float, ...]:
+        """Return (log size ratio + 0.3 x version difference, other words, length); an ordering, not a measure of anything."""
         name = self._names[stem]
-        extra = len(name.tokens ^ asked.tokens)
-        size = abs(math.log(asked.size / name.size)) if asked.size and name.size else 1.0
-        return (float(name.words != asked.words), round(size, 3), float(extra), len(stem))
+        size = abs(math.log(asked.size / name.size)) if asked.size and name.size else 0.7
+        versions = _version(asked.words), _version(name.words)
+        version = abs(versions[0] - versions[1]) if None not in versions else 0.5  # type: ignore[operator]
+        other = {token for token in name.tokens ^ asked.tokens if token.isalpha()}
+        return (round(size + 0.3 * version + 0.2 * len(other), 3), float(len(other)), float(len(stem)))
 
     def nearest_by_size(self, size: float, *, moe: bool = False, modality: str = "text") -> tuple[str, ...]:
         """Return stems of one modality by closeness of total parameters (billions), dense or mixture of experts."""
@@ -210,6 +217,12 @@ def _has_tokens(asked: ModelName, name: ModelName) -> bool:
 def _family(words: str) -> str:
     match = re.match(r"[a-z]+", words)
     return match[0] if match else ""
+
+
+def _version(words: str) -> float | None:
+    """Return the first number of a name as a version: `llama31` is 3.1."""
+    match = re.search(r"\d+", words)
+    return float(f"{match[0][0]}.{match[0][1:] or 0}") if match else None
 
 
 def _preference(stem: str) -> int:

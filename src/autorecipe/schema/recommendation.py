@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from autorecipe.schema.estimate import Verdict as MemoryVerdict
 from autorecipe.schema.evidence import Evidence
 from autorecipe.schema.finding import Finding
 from autorecipe.schema.layer import Layer
@@ -32,7 +33,10 @@ class Topic(enum.StrEnum):
 
 
 class Verdict(enum.StrEnum):
-    """AS_SHIPPED: the recipe runs there unchanged. RESIZED: with the overrides shown. DOES_NOT_FIT: no. UNSIZED: no GPU count given."""
+    """AS_SHIPPED: the recipe's own layout runs there. RESIZED: with the overrides shown. DOES_NOT_FIT: no.
+
+    UNSIZED: no GPU count was given, and none is assumed.
+    """
 
     AS_SHIPPED = "as-shipped"
     RESIZED = "resized"
@@ -152,24 +156,23 @@ class LabelledOverride:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryFit:
-    """Whether one GPU holds what a rank needs.
+    """Whether one GPU holds what the fullest rank needs.
 
     Attributes:
-        needed_bytes: estimate for the fullest rank.
-        usable_bytes: what a process can use of the device.
+        verdict: FITS, AT RISK (only with the lower end) or OOM.
+        peak_bytes: expected peak of allocated bytes.
+        device_bytes: lower and upper end of what the device must hold, with the allocator's reserve, context and communicators.
+        capacity_bytes: memory of the GPU.
         evidence: how the estimate was obtained.
         leaves_out: what is not in it.
     """
 
-    needed_bytes: float
-    usable_bytes: float
+    verdict: MemoryVerdict
+    peak_bytes: float
+    device_bytes: tuple[float, float]
+    capacity_bytes: int
     evidence: Evidence
-    leaves_out: str = ""
-
-    @property
-    def fits(self) -> bool:
-        """Whether the estimate is within what is usable."""
-        return self.needed_bytes <= self.usable_bytes
+    leaves_out: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,6 +192,10 @@ class Sizing:
         num_microbatches: gradient accumulation steps.
         memory: estimate for the layout to run; None where it could not be made.
         shipped_memory: estimate for the shipped layout at the GPU count of the recipe's name.
+        micro_batch_size: samples per forward pass of the layout to run.
+        recompute: whether full activation recomputation was added to fit.
+        seq_length: sequence length to run (tokens).
+        idle_gpus: GPUs asked for that stay unused.
         needed_gpus: smallest GPU count found to work, where the answer is no.
     """
 
@@ -204,6 +211,10 @@ class Sizing:
     num_microbatches: int | None = None
     memory: MemoryFit | None = None
     shipped_memory: MemoryFit | None = None
+    micro_batch_size: int | None = None
+    recompute: bool = False
+    seq_length: int | None = None
+    idle_gpus: int = 0
     needed_gpus: int | None = None
 
 
