@@ -34,6 +34,7 @@ COMMANDS: dict[str, LazyCommand] = {
     "check": LazyCommand("autorecipe.cli.check:check", "Find what cannot run, or trains something else, before the GPUs do."),
     "explain": LazyCommand("autorecipe.cli.explain:explain", "Show the page of a rule or of a configuration field."),
     "config": LazyCommand("autorecipe.cli.config:config", "Show, compare and look up configurations, by layer of change."),
+    "recommend": LazyCommand("autorecipe.cli.recommend:recommend", "Recommend a recipe and the command that starts it."),
     "parity": LazyCommand("autorecipe.cli.parity:parity", "Prove that two runs give the same loss, or say where they part."),
 }
 """Top-level commands in the order that help lists them: daily verbs first, then management nouns."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from autorecipe.config.grammar import render_value
 from autorecipe.launch.shell import Expression
 from autorecipe.schema.launch import Allocation, Rendezvous, TrainingCommand
 from autorecipe.schema.run import RunConfig
@@ -87,18 +88,8 @@ def _option(name: str, value: str) -> str:
 
 
 def render_override(path: str, value: FieldValue) -> str:
-    """Render one override in the KEY=VALUE grammar: `null`, `true`, `[a,b]`, numbers and words as they are."""
-    return f"{path}={_render_value(value)}"
-
-
-def _render_value(value: FieldValue) -> str:
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, list | tuple):
-        return "[" + ",".join(_render_value(item) for item in value) + "]"
-    return str(value)
+    """Render one override in the KEY=VALUE grammar."""
+    return f"{path}={render_value(value)}"
 
 
 def carried_environment(config: RunConfig) -> dict[str, str]:

@@ -1,6 +1,6 @@
 """Rank the recipes of a model for a goal, with the reason of each.
 
-Order of the ranking, strongest first: goal and kind (never swapped), sequence length, purpose of the variant, GPU type, GPU count.
+Order of the ranking, strongest first: goal and kind (never swapped), purpose of the variant, sequence length, GPU type, count.
 Leaves out: whether the recipe fits (see `sizing`). Start at `rank_candidates`.
 """
 
@@ -147,7 +147,9 @@ def _score_purpose(summary: RecipeSummary, reasons: list[Statement]) -> float:
     variant = (summary.variant or "") + "_" + model_stem(summary)
     purposes = [word for word in PURPOSES if word in variant]
     if purposes:
-        reasons.append(Statement(code=f"reason.purpose.{PURPOSES[purposes[0]]}", facts={"variant": summary.variant or purposes[0]}))
+        reasons.append(
+            Statement(code=f"reason.purpose.{PURPOSES[purposes[0]]}", facts={"variant": summary.variant or purposes[0]})
+        )
     return float(len(purposes))
 
 

@@ -38,7 +38,10 @@ PRESETS = {
     for preset in (
         Preset(name="mock", modes=frozenset({Mode.PRETRAIN}), modalities=_TEXT),
         Preset(
-            name="megatron-indexed", modes=frozenset({Mode.PRETRAIN}), modalities=_TEXT, path_override="dataset.data_path=PATH_PREFIX"
+            name="megatron-indexed",
+            modes=frozenset({Mode.PRETRAIN}),
+            modalities=_TEXT,
+            path_override="dataset.data_path=PATH_PREFIX",
         ),
         Preset(name="tulu3", modes=_TUNE, modalities=_TEXT),
         Preset(name="squad", modes=_TUNE, modalities=_TEXT),
@@ -62,9 +65,7 @@ PRESETS = {
             modalities=_VISION,
             path_override="dataset.source.load_kwargs.data_files.train=TRAIN_JSONL",
         ),
-        Preset(
-            name="energon", modes=frozenset(Mode), modalities=_VISION, path_override="dataset.path=ENERGON_FOLDER"
-        ),
+        Preset(name="energon", modes=frozenset(Mode), modalities=_VISION, path_override="dataset.path=ENERGON_FOLDER"),
     )
 }
 """By name, in the order in which they are offered."""
@@ -94,7 +95,9 @@ def choose_dataset(
         return DatasetChoice(preset="", alternatives=tuple(valid), reason=reason), notes
     if asked in valid:
         others = tuple(name for name in valid if name != asked)
-        return DatasetChoice(preset=asked, alternatives=others, reason=Statement(code="dataset.asked", facts={"preset": asked})), ()
+        return DatasetChoice(
+            preset=asked, alternatives=others, reason=Statement(code="dataset.asked", facts={"preset": asked})
+        ), ()
     chosen = valid[0]
     if mode is Mode.PRETRAIN:
         reason = Statement(code="dataset.mock", facts={"preset": chosen})

@@ -9,10 +9,10 @@ from __future__ import annotations
 import dataclasses
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from autorecipe.errors import Problem, UsageError, near_misses
+from autorecipe.errors import Problem, UsageError, near_misses, unknown_name
 from autorecipe.recommend import vocabulary
 from autorecipe.schema.recipe import Mode
 from autorecipe.schema.recommendation import Question, Topic
@@ -128,6 +128,51 @@ def merge_options(question: Question, options: Mapping[str, object]) -> tuple[Qu
     return dataclasses.replace(question, **given), replaced  # type: ignore[arg-type]
 
 
+def check_question(question: Question, *, presets: Sequence[str]) -> None:
+    """Refuse a question whose parts contradict each other.
+
+    Raises:
+        UsageError: naming every contradiction.
+    """
+    problems = []
+    if question.dataset is not None and question.dataset not in presets:
+        problems.append(unknown_name("dataset preset", question.dataset, presets, hint=f"presets: {', '.join(presets)}"))
+    if question.num_nodes and question.gpus_per_node and question.num_gpus:
+        product = question.num_nodes * question.gpus_per_node
+        if product != question.num_gpus:
+            problems.append(
+                Problem(
+                    code="ambiguous-question",
+                    path="num_gpus",
+                    message=f"{question.num_nodes} hosts x {question.gpus_per_node} GPUs are {product}, not {question.num_gpus}",
+                    hint="give two of --nodes, --gpus-per-node and --gpus",
+                )
+            )
+    elif question.num_gpus and (question.num_nodes or question.gpus_per_node):
+        part = question.num_nodes or question.gpus_per_node or 1
+        if question.num_gpus % part:
+            word = "hosts" if question.num_nodes else "GPUs per host"
+            problems.append(
+                Problem(
+                    code="ambiguous-question",
+                    path="num_gpus",
+                    message=f"{question.num_gpus} GPUs do not divide into {part} {word}",
+                    hint="give --gpus as a multiple of --nodes and of --gpus-per-node",
+                )
+            )
+    if question.benchmark and question.adapter == "dora":
+        problems.append(
+            Problem(
+                code="BR-PEFT-05",
+                path="--goal dora",
+                message="benchmark PEFT recipes are fixed LoRA; DoRA cannot be benchmarked with them",
+                hint="ask for --goal dora without a benchmark to get the library recipe, which takes DoRA",
+            )
+        )
+    if problems:
+        raise UsageError(problems)
+
+
 def _lower_keep_paths(text: str) -> str:
     return re.sub(r"\s+", " ", text).lower()
 
@@ -211,7 +256,8 @@ def _read_sequence(reading: _Reading) -> None:
     """Read `16k context`, `128K`, `sequence length 32768`, `32768 tokens`, `1M tokens`."""
     units = vocabulary.SEQUENCE_UNITS
     patterns = (
-        rf"{units}(?:[- ]?(?:length|len|size|長))?\s*(?:of|=|:|is|は|が|を)?\s*(?P<value>\d[\d,]*(?:\.\d+)?)\s*(?P<unit>[km])?(?![\w.])",
+        rf"{units}(?:[- ]?(?:length|len|size|長))?\s*(?:of|=|:|is|は|が|を)?\s*"
+        rf"(?P<value>\d[\d,]*(?:\.\d+)?)\s*(?P<unit>[km])?(?![\w.])",
         rf"(?<![\w.-])(?P<value>\d[\d,]*(?:\.\d+)?)\s*(?P<unit>[km])?[- ]?{units}(?:[- ]?(?:length|len|window|長))?",
         rf"(?<![\w.-])(?P<value>\d+(?:\.\d+)?)(?P<unit>k)(?![\w.])(?!{vocabulary.NOT_A_SEQUENCE})",
     )

@@ -198,9 +198,7 @@ def relative_cost(option: Option, sizer: Sizer, cluster: Cluster) -> float:
     bubble = (layout.pp - 1) / (layout.vp * microbatches)
     cost = (4 / 3 if option.recompute else 1.0) * (1 + bubble)
     cost += 0.05 * math.log2(layout.tp) + 0.08 * math.log2(layout.pp) + 0.04 * math.log2(layout.cp)
-    cost += 0.06 * sum(
-        abs(math.log2(getattr(layout, axis) / getattr(shipped, axis))) for axis in ("tp", "pp", "cp", "ep", "etp")
-    )
+    cost += 0.06 * sum(abs(math.log2(getattr(layout, axis) / getattr(shipped, axis))) for axis in ("tp", "pp", "cp", "ep", "etp"))
     domain = cluster.gpu.nvlink_domain_size
     if layout.ep * layout.etp > domain >= shipped.ep * shipped.etp:
         cost += 0.1
@@ -314,7 +312,7 @@ def _use_fewer(sizer: Sizer, cluster: Cluster) -> tuple[Chosen | None, Cluster]:
 def _needed(sizer: Sizer, cluster: Cluster) -> int | None:
     """Return the smallest power of two, or multiple of the shipped minimum, that works above the GPUs at hand."""
     minimum = sizer.shipped.minimum_world_size
-    counts = {2**power for power in range(LARGEST_WORLD.bit_length())}
+    counts: set[int] = {1 << power for power in range(LARGEST_WORLD.bit_length())}
     counts |= {minimum * factor for factor in range(1, LARGEST_WORLD // minimum + 1)} if minimum <= LARGEST_WORLD else set()
     for count in sorted(counts):
         if cluster.num_gpus < count <= LARGEST_WORLD and sizer.choose(_resize(cluster, count)) is not None:

@@ -64,11 +64,13 @@ GOAL_PATTERNS: tuple[tuple[Mode, str], ...] = (
 )
 
 BENCHMARK_PATTERN = (
-    r"(?<![a-z])(?:bench(?:mark(?:s|ing)?)?|throughput|tflops?|mfu|tokens? (?:per|/) ?s(?:ec(?:ond)?)?|speed[- ]?test|peak performance)"
+    r"(?<![a-z])(?:bench(?:mark(?:s|ing)?)?|throughput|tflops?|mfu|tokens? (?:per|/) ?s(?:ec(?:ond)?)?|speed[- ]?test|"
+    r"peak performance)"
     r"(?![a-z])|ベンチマーク|スループット|性能測定"
 )
 FIRST_RUN_PATTERN = (
-    r"first[- ](?:time|run|try|try-?out|smoke)|try-?out|getting started|get started|smoke[- ]?test|hello[- ]?world|new to (?:megatron|bridge)|"
+    r"first[- ](?:time|run|try|try-?out|smoke)|try-?out|getting started|get started|smoke[- ]?test|hello[- ]?world|"
+    r"new to (?:megatron|bridge)|"
     r"初めて|はじめて|初回|お試し|スモークテスト|動作確認|入門"
 )
 CORRELATION_PATTERN = r"correlat\w+|loss parity|same loss|compare .{0,30}megatron-?lm|相関|損失を?比較"

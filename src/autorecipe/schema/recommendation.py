@@ -256,6 +256,7 @@ class Recommendation:
         question: as understood.
         release: Bridge release that the catalog describes.
         assumptions: what was not said and is taken to be so; each names the option that says it.
+        summary: the answer in a few sentences.
         pick: the recipe.
         runners_up: others considered, best first.
         kind_reason: why this kind of recipe.
@@ -277,6 +278,7 @@ class Recommendation:
     question: Question
     release: str
     assumptions: tuple[Statement, ...]
+    summary: tuple[Statement, ...]
     pick: Candidate
     runners_up: tuple[Candidate, ...]
     kind_reason: Statement

@@ -1,0 +1,189 @@
+"""Answer a question: joins the catalog, the configuration, the rules and the recommender."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+from autorecipe.catalog.hardware import load_gpus
+from autorecipe.catalog.naming import LIBRARY_SUFFIX
+from autorecipe.catalog.store import Catalog, open_catalog
+from autorecipe.errors import NegativeAnswer, Problem, UsageError
+from autorecipe.recommend.answer import Colleague, answer_question
+from autorecipe.recommend.language import localize, render_statement
+from autorecipe.recommend.models import ModelIndex
+from autorecipe.recommend.presets import PRESETS
+from autorecipe.recommend.question import check_question, merge_options, parse_question, split_questions
+from autorecipe.recommend.subject import Missing, complete_question, find_subject, list_missing
+from autorecipe.schema.finding import Finding
+from autorecipe.schema.hardware import Cluster
+from autorecipe.schema.layer import Layer
+from autorecipe.schema.recommendation import Question, Recommendation, Statement
+from autorecipe.schema.run import RunConfig
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Understood:
+    """A question as read, before it is answered.
+
+    Attributes:
+        question: merged from text and options.
+        missing: inputs that were not given; those that are required come first.
+        replaced: remarks on options that won over the text.
+    """
+
+    question: Question
+    missing: tuple[Missing, ...]
+    replaced: tuple[Statement, ...] = ()
+
+
+def read_questions(text: str, options: Mapping[str, object], *, release: str | None = None) -> tuple[Understood, ...]:
+    """Read every question of a text and say what is missing.
+
+    Args:
+        text: as typed; several questions are separated by semicolons or line ends.
+        options: fields of `Question` by name, which win over the text.
+        release: Bridge release of the catalog.
+
+    Raises:
+        UsageError: contradictions in a question.
+    """
+    catalog = open_catalog(release)
+    index = ModelIndex(catalog.summaries())
+    gpus = load_gpus()
+    found = []
+    for part in split_questions(text) or ("",):
+        read = parse_question(part, gpus=list(gpus), presets=PRESETS, recipes=index.recipes.__contains__)
+        merged, replaced = merge_options(read, options)
+        check_question(merged, presets=list(PRESETS))
+        completed, _ = complete_question(merged)
+        missing = list_missing(completed)
+        if completed.model in index.recipes:
+            missing = tuple(item for item in missing if item.name != "mode")
+        if completed.model is None or not _is_path(completed.model):
+            missing = (*find_subject(completed, index, None)[1], *missing)
+        notes = tuple(
+            Statement(code="note.option-wins", facts={"name": name, "said": _plain(said), "given": _plain(given)})
+            for name, said, given in replaced
+        )
+        found.append(Understood(question=merged, missing=missing, replaced=notes))
+    return tuple(found)
+
+
+def recommend(
+    text: str = "", options: Mapping[str, object] | None = None, *, release: str | None = None, lang: str = "en"
+) -> tuple[Recommendation, ...]:
+    """Answer every question of a text.
+
+    Args:
+        text: as typed.
+        options: fields of `Question` by name, which win over the text.
+        release: Bridge release of the catalog; None for the newest.
+        lang: `en` or `ja`.
+
+    Returns:
+        one recommendation for each question.
+
+    Raises:
+        UsageError: something required is missing or contradictory, all of it at once.
+        NegativeAnswer: a model has no usable recipe for the goal.
+    """
+    understood = read_questions(text, options or {}, release=release)
+    problems = describe_missing(understood, lang=lang)
+    if problems:
+        raise UsageError(problems)
+    catalog = open_catalog(release)
+    colleague = make_colleague(catalog)
+    return tuple(localize(_answer(item, catalog, colleague), lang) for item in understood)
+
+
+def describe_missing(understood: Sequence[Understood], *, lang: str) -> list[Problem]:
+    """Return what must be asked, where something required is missing; optional inputs are then listed too."""
+    problems = []
+    for number, item in enumerate(understood, start=1):
+        if not any(missing.required for missing in item.missing):
+            continue
+        where = f"question {number}: " if len(understood) > 1 else ""
+        for missing in item.missing:
+            hint = f"{missing.option} {'|'.join(missing.choices) or 'VALUE'}"
+            message = render_statement(missing.reason, lang)
+            problems.append(
+                Problem(
+                    code="missing-input" if missing.required else "missing-optional",
+                    path=f"{where}{missing.option}",
+                    message=message,
+                    hint=hint,
+                )
+            )
+    return problems
+
+
+def make_colleague(catalog: Catalog) -> Colleague:
+    """Join what an answer needs."""
+    from autorecipe.config.layers import classify_path
+    from autorecipe.config.resolve import resolve_config
+    from autorecipe.rules.check import check_config
+
+    def resolve(name: str, overrides: Sequence[str], world_size: int | None) -> RunConfig:
+        return resolve_config(catalog.load(name), catalog.schema(), tuple(overrides), world_size=world_size)
+
+    def check(config: RunConfig, cluster: Cluster, given: Mapping[str, object]) -> tuple[Finding, ...]:
+        return check_config(config, cluster, given=given, verify=False)
+
+    def classify(path: str) -> Layer | None:
+        return classify_path(path, catalog.schema())[0]
+
+    index = ModelIndex(catalog.summaries())
+    collisions = {}
+    for name, summary in index.recipes.items():
+        target = summary.alias_of or ""
+        if target.endswith(LIBRARY_SUFFIX):
+            collisions[target.removesuffix(LIBRARY_SUFFIX)] = name
+    for name in index.recipes:
+        if name.endswith(LIBRARY_SUFFIX):
+            collisions.setdefault(name.removesuffix(LIBRARY_SUFFIX), name)
+    return Colleague(
+        release=catalog.release,
+        index=index,
+        gpus=load_gpus(),
+        resolve=resolve,
+        check=check,
+        classify=classify,
+        collisions=collisions,
+        errors=lambda name: catalog.load(name).error.splitlines()[0] if catalog.load(name).error else "",
+    )
+
+
+def _answer(item: Understood, catalog: Catalog, colleague: Colleague) -> Recommendation:
+    question, assumptions = complete_question(item.question)
+    needs_cards = question.model is not None and ("/" in question.model or _is_path(question.model))
+    cards = catalog.model_cards() if needs_cards and question.model not in colleague.index.recipes else None
+    subject, _ = find_subject(question, colleague.index, cards)
+    assert subject is not None
+    subject = dataclasses.replace(
+        subject, assumptions=(*subject.assumptions, *assumptions), notes=(*item.replaced, *subject.notes)
+    )
+    answer = answer_question(question, subject, colleague)
+    if answer is None:
+        raise NegativeAnswer(_no_recipe(question, subject.models, colleague))
+    return answer
+
+
+def _no_recipe(question: Question, models: Sequence[str], colleague: Colleague) -> Problem:
+    goal = "benchmark" if question.benchmark else question.mode.value if question.mode else ""
+    known = [summary for model in models[:1] for summary in colleague.index.by_model[model]]
+    usable = sorted({(item.alias_of or item.name) for item in known if item.status == "ok" and item.alias_of is None})
+    broken = sorted({item.name for item in known if item.status != "ok" and item.mode is question.mode})
+    message = f"{models[0]} has no usable {goal} recipe in release {colleague.release}"
+    if broken:
+        message += f"; {broken[0]} exists and cannot be built: {colleague.errors(broken[0])}"
+    hint = f"its recipes: {', '.join(usable[:6])}" if usable else 'search with `autorecipe recipes search "WORDS"`'
+    return Problem(code="no-recipe", message=message, hint=hint)
+
+
+def _is_path(text: str) -> bool:
+    return text.endswith(".json") or text.startswith(("/", "./", "../", "~"))
+
+
+def _plain(value: object) -> object:
+    return getattr(value, "value", value)

@@ -1,0 +1,310 @@
+"""Put an answer together: from a complete question to a recommendation. Start at `answer_question`.
+
+Everything outside (catalog, resolution, rules) comes in through `Colleague`, so that an answer can be tested without it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from autorecipe.recommend import advice, benchmark, drift
+from autorecipe.recommend.candidates import candidate_of, other_modes, rank_candidates
+from autorecipe.recommend.changes import list_changes
+from autorecipe.recommend.commands import list_next_steps, render_entry_point
+from autorecipe.recommend.models import ModelIndex, model_stem
+from autorecipe.recommend.presets import choose_dataset
+from autorecipe.recommend.rules import state_rules
+from autorecipe.recommend.sizing import LARGEST_WORLD, Sizer, lay_out_hosts, size_recipe
+from autorecipe.recommend.subject import Subject
+from autorecipe.schema.finding import Finding, Severity
+from autorecipe.schema.hardware import Cluster, Gpu
+from autorecipe.schema.layer import Layer
+from autorecipe.schema.recipe import Mode, RecipeKind
+from autorecipe.schema.recommendation import (
+    Candidate,
+    CheckResult,
+    LabelledOverride,
+    Question,
+    Recommendation,
+    Sizing,
+    Statement,
+    Verdict,
+)
+from autorecipe.schema.run import RunConfig
+
+MAX_RUNNERS_UP = 4
+
+
+@dataclass(frozen=True, kw_only=True)
+class Colleague:
+    """What an answer needs from outside.
+
+    Attributes:
+        release: Bridge release of the catalog.
+        index: all recipes.
+        gpus: GPU facts by id.
+        resolve: recipe name, override texts and world size -> configuration.
+        check: configuration, cluster and what the launch says -> findings.
+        classify: path -> layer of change.
+        collisions: names that both packages export -> library alias.
+        errors: recipes that cannot be built -> why.
+    """
+
+    release: str
+    index: ModelIndex
+    gpus: Mapping[str, Gpu]
+    resolve: Callable[[str, Sequence[str], int | None], RunConfig]
+    check: Callable[[RunConfig, Cluster, Mapping[str, object]], tuple[Finding, ...]]
+    classify: Callable[[str], Layer | None]
+    collisions: Mapping[str, str] = field(default_factory=dict)
+    errors: Callable[[str], str] = lambda name: ""
+
+
+@dataclass
+class _Draft:
+    """An answer in the making."""
+
+    question: Question
+    assumptions: list[Statement] = field(default_factory=list)
+    notes: list[Statement] = field(default_factory=list)
+
+
+def answer_question(question: Question, subject: Subject, colleague: Colleague) -> Recommendation | None:
+    """Answer one question.
+
+    Args:
+        question: with `mode` set, unless the subject names a recipe.
+        subject: the model or recipe that it is about.
+        colleague: what the answer needs from outside.
+
+    Returns:
+        the recommendation, or None where the model has no usable recipe for the goal.
+    """
+    draft = _Draft(question=question, assumptions=list(subject.assumptions), notes=list(subject.notes))
+    ranked = _rank(draft, subject, colleague)
+    if not ranked:
+        return None
+    pick, others = ranked[0], ranked[1:]
+    draft.question = dataclasses.replace(
+        draft.question,
+        mode=pick.mode,
+        benchmark=pick.kind is RecipeKind.BENCHMARK,
+        adapter=draft.question.adapter or ("lora" if pick.mode is Mode.PEFT else None),
+    )
+    summary_of = colleague.index.recipes[pick.name]
+    gpu, cluster = _place(draft, pick, colleague)
+    config = colleague.resolve(pick.name, (), cluster.num_gpus if pick.kind is RecipeKind.BENCHMARK else None)
+    sizer = Sizer(config, seq_length=draft.question.seq_length, moves=pick.kind is RecipeKind.LIBRARY)
+    sizing = size_recipe(sizer, cluster, recipe_gpus=pick.gpus)
+    dataset, dataset_notes = choose_dataset(
+        asked=draft.question.dataset, mode=pick.mode, kind=pick.kind, modality=summary_of.modality
+    )
+    draft.notes += dataset_notes
+    overrides = list_changes(sizer, sizing, colleague.classify, mode=pick.mode) if pick.kind is RecipeKind.LIBRARY else ()
+    runs = sizing.verdict is not Verdict.DOES_NOT_FIT
+    entry = render_entry_point(
+        pick=pick, sizing=sizing, dataset=dataset.preset, adapter=draft.question.adapter, overrides=overrides
+    )
+    used = dataclasses.replace(cluster, num_gpus=sizing.num_gpus or cluster.num_gpus, gpus_per_node=sizing.gpus_per_node)
+    steps = list_next_steps(pick=pick, sizing=sizing, dataset=dataset.preset, overrides=overrides)
+    checked = _check(colleague, pick, overrides, used, dataset.preset, steps[0]) if runs else None
+    pick = dataclasses.replace(pick, reasons=(*_chain(pick, subject, draft.question), *pick.reasons))
+    oom = advice.state_oom_steps(sizer, sizing, used) if runs else ()
+    if pick.kind is RecipeKind.BENCHMARK:
+        oom = (*oom, Statement(code="oom.benchmark"))
+    draft.notes += drift.state_drift(pick.name)
+    draft.notes += _ambiguity(pick, colleague)
+    if sizing.verdict is Verdict.RESIZED and pick.kind is RecipeKind.LIBRARY and sizing.layout != sizing.shipped:
+        draft.notes.append(Statement(code="note.search"))
+    if pick.kind is RecipeKind.BENCHMARK:
+        extra = benchmark.state_benchmark(pick, sizing, draft.question, colleague.index, config)
+        draft.notes += extra
+    runners_up = _runners_up(others, draft.question, subject, colleague)
+    return Recommendation(
+        question=draft.question,
+        release=colleague.release,
+        assumptions=tuple(draft.assumptions),
+        summary=_summarize(pick, sizing, gpu, draft.question, runners_up),
+        pick=pick,
+        runners_up=runners_up,
+        kind_reason=Statement(code="kind.benchmark" if pick.kind is RecipeKind.BENCHMARK else "kind.library"),
+        dataset=dataset,
+        sizing=sizing,
+        command=entry.command if runs else "",
+        entry_point=entry.script,
+        overrides=overrides if runs else (),
+        rules=state_rules(sizer, sizing, used),
+        check=checked,
+        pitfalls=advice.state_pitfalls(sizer, sizing, used, question=draft.question, pick=pick, modality=summary_of.modality),
+        on_oom=oom,
+        evidence=advice.state_evidence(pick, dataset),
+        checklist=advice.state_checklist(),
+        notes=tuple(draft.notes),
+        next_steps=steps if runs else (),
+    )
+
+
+def _rank(draft: _Draft, subject: Subject, colleague: Colleague) -> tuple[Candidate, ...]:
+    """Rank the recipes of the subject; a recipe that the question names comes first."""
+    question = draft.question
+    if subject.recipe:
+        named = candidate_of(colleague.index, subject.recipe)
+        asked = dataclasses.replace(question, mode=named.mode, benchmark=named.kind is RecipeKind.BENCHMARK)
+        draft.question = asked
+        rest = [
+            item
+            for item in rank_candidates(colleague.index, subject.models, asked)
+            if item.canonical_name != named.canonical_name
+        ]
+        return (named, *rest)
+    ranked = rank_candidates(colleague.index, subject.models, question)
+    for name, summary in colleague.index.recipes.items():
+        broken = summary.status != "ok" and summary.alias_of is None and summary.mode is question.mode
+        if broken and model_stem(summary) in subject.models[:1] and (summary.kind is RecipeKind.BENCHMARK) == question.benchmark:
+            draft.notes.append(Statement(code="note.failed", facts={"name": name, "error": colleague.errors(name)}))
+    return ranked
+
+
+def _place(draft: _Draft, pick: Candidate, colleague: Colleague) -> tuple[Gpu, Cluster]:
+    """Decide the hardware, saying what was assumed."""
+    question = draft.question
+    name = question.gpu
+    if name is None:
+        name = pick.gpu_type if pick.gpu_type in colleague.gpus else "h100"
+        draft.assumptions.append(Statement(code="assume.gpu", facts={"gpu": name}))
+    gpu = colleague.gpus[name or "h100"]
+    count = question.num_gpus
+    if count is None and question.num_nodes:
+        count = question.num_nodes * (question.gpus_per_node or gpu.gpus_per_node)
+    if count is None and question.gpus_per_node:
+        count = question.gpus_per_node
+    if count is None:
+        first = question.first_run and pick.kind is RecipeKind.LIBRARY
+        count = gpu.gpus_per_node if first else pick.gpus or pick.minimum_gpus or 1
+        draft.assumptions.append(Statement(code="assume.gpus-first-run" if first else "assume.gpus", facts={"gpus": count}))
+    if question.seq_length is None and pick.seq_length is not None:
+        draft.assumptions.append(Statement(code="assume.seq-length", facts={"seq_length": pick.seq_length}))
+    if question.mode is Mode.PEFT and draft.question.adapter is None and not question.benchmark:
+        draft.assumptions.append(Statement(code="assume.adapter"))
+    if pick.kind is RecipeKind.BENCHMARK and pick.gpus and pick.gpus < count:
+        count = pick.gpus
+    cluster = lay_out_hosts(gpu, count, gpus_per_node=question.gpus_per_node, num_nodes=question.num_nodes)
+    if question.gpus_per_node is None and cluster.gpus_per_node != min(gpu.gpus_per_node, count):
+        facts = {"gpus": count, "usual": gpu.gpus_per_node, "nodes": cluster.num_nodes, "per_node": cluster.gpus_per_node}
+        draft.notes.append(Statement(code="note.hosts", facts=facts))
+    return gpu, cluster
+
+
+def _chain(pick: Candidate, subject: Subject, question: Question) -> tuple[Statement, ...]:
+    chain = list(subject.reasons)
+    if pick.mode is not None and not subject.recipe:
+        chain.append(Statement(code="pick.mode", facts={"mode": pick.mode.value}))
+    if pick.name != pick.canonical_name:
+        chain.append(Statement(code="pick.alias", facts={"name": pick.name, "canonical": pick.canonical_name}))
+    return tuple(chain)
+
+
+def _check(
+    colleague: Colleague, pick: Candidate, overrides: Sequence[LabelledOverride], cluster: Cluster, dataset: str, command: str
+) -> CheckResult:
+    from autorecipe.launch.training import render_override
+
+    texts = [render_override(change.path, change.value) for change in overrides]
+    config = colleague.resolve(pick.name, texts, cluster.num_gpus)
+    given: dict[str, object] = {"dataset": dataset} if dataset else {}
+    findings = colleague.check(config, cluster, given)
+    passes = not any(finding.severity is Severity.ERROR for finding in findings)
+    return CheckResult(passes=passes, findings=findings, command=command)
+
+
+def _runners_up(others: Sequence[Candidate], question: Question, subject: Subject, colleague: Colleague) -> tuple[Candidate, ...]:
+    found: list[Candidate] = []
+    for other in others:
+        stem = model_stem(colleague.index.recipes[other.name])
+        if stem not in subject.models[:1] and not subject.recipe:
+            code = "reason.nearest-next" if subject.nearest else "reason.other-model"
+            if any(model_stem(colleague.index.recipes[item.name]) == stem for item in found):
+                continue
+            other = dataclasses.replace(other, reasons=(Statement(code=code), *other.reasons))
+        found.append(other)
+        if len(found) == 2:
+            break
+    found += other_modes(colleague.index, subject.models[:1], question)[:1]
+    opposite = dataclasses.replace(question, benchmark=not question.benchmark, adapter=None, seq_length=None)
+    swapped = rank_candidates(colleague.index, subject.models[:1], opposite)
+    if swapped:
+        code = "reason.for-training" if question.benchmark else "reason.not-for-training"
+        found.append(dataclasses.replace(swapped[0], reasons=(Statement(code=code),)))
+    return tuple(found[:MAX_RUNNERS_UP])
+
+
+def _ambiguity(pick: Candidate, colleague: Colleague) -> list[Statement]:
+    alias = colleague.collisions.get(pick.canonical_name)
+    if alias is None:
+        return []
+    facts = {"name": pick.canonical_name, "count": len(colleague.collisions), "alias": alias}
+    return [Statement(code="note.ambiguous-name", facts=facts)]
+
+
+def _summarize(
+    pick: Candidate, sizing: Sizing, gpu: Gpu, question: Question, runners_up: Sequence[Candidate]
+) -> tuple[Statement, ...]:
+    facts = {"name": pick.name, "gpus": sizing.num_gpus, "gpu": sizing.gpu, "layout": sizing.layout.render()}
+    found: list[Statement] = []
+    if pick.kind is RecipeKind.BENCHMARK:
+        if sizing.verdict is Verdict.DOES_NOT_FIT or pick.gpus != sizing.num_gpus or pick.gpu_type != sizing.gpu:
+            model = pick.canonical_name.split("_pretrain_")[0].split("_sft_")[0].split("_peft_")[0]
+            needs = {"model": model, "needed": pick.gpus, "needed_gpu": pick.gpu_type}
+            return (Statement(code="summary.benchmark-no-fit", facts=facts | needs),)
+        found.append(Statement(code="summary.benchmark", facts=facts))
+    elif sizing.verdict is Verdict.DOES_NOT_FIT:
+        code = "summary.no-fit" if sizing.needed_gpus else "summary.no-fit-unknown"
+        found.append(Statement(code=code, facts=facts | {"needed": sizing.needed_gpus, "limit": LARGEST_WORLD}))
+    else:
+        code = "summary.as-shipped" if sizing.verdict is Verdict.AS_SHIPPED else "summary.resized"
+        if sizing.verdict is Verdict.RESIZED and sizing.layout == sizing.shipped:
+            code = "summary.resized-same-layout"
+        extra = {"shipped": sizing.shipped.render(), "dp": sizing.data_parallel_size}
+        found.append(Statement(code=code, facts=facts | extra))
+    found += _memory(sizing)
+    if sizing.idle_gpus:
+        asked = (sizing.num_gpus or 0) + sizing.idle_gpus
+        found.append(
+            Statement(code="summary.idle", facts={"idle": sizing.idle_gpus, "asked": asked, "gbs": pick.global_batch_size})
+        )
+    if sizing.verdict is not Verdict.AS_SHIPPED and pick.kind is RecipeKind.LIBRARY:
+        needs = {
+            "minimum": sizing.shipped.minimum_world_size,
+            "layout": sizing.shipped.render(),
+            "seq_length": pick.seq_length,
+            "gpus": pick.gpus,
+            "gpu": pick.gpu_type,
+        }
+        if pick.gpus is not None:
+            found.append(Statement(code="summary.shipped-needs", facts=needs))
+    home = sizing.shipped_memory
+    if home is not None and home.verdict.value == "OOM" and pick.gpus is not None and pick.kind is RecipeKind.LIBRARY:
+        oom = {"gpus": pick.gpus, "gpu": gpu.name, "peak": home.peak_bytes, "capacity": home.capacity_bytes}
+        found.append(Statement(code="summary.shipped-oom", facts=oom, evidence=home.evidence))
+    if sizing.verdict is Verdict.DOES_NOT_FIT and question.mode is Mode.SFT:
+        smaller = [item for item in runners_up if item.mode is Mode.PEFT and item.kind is RecipeKind.LIBRARY]
+        if smaller:
+            found.append(Statement(code="summary.peft-instead", facts={"name": smaller[0].name, "gpus": smaller[0].minimum_gpus}))
+    return tuple(found)
+
+
+def _memory(sizing: Sizing) -> list[Statement]:
+    fit = sizing.memory
+    if fit is None:
+        return [] if sizing.verdict is Verdict.DOES_NOT_FIT else [Statement(code="summary.memory-unknown")]
+    code = {"FITS": "fits", "AT RISK": "at-risk", "OOM": "oom"}[fit.verdict.value]
+    facts = {
+        "peak": fit.peak_bytes,
+        "low": fit.device_bytes[0],
+        "high": fit.device_bytes[1],
+        "capacity": fit.capacity_bytes,
+        "evidence": fit.evidence.value,
+    }
+    return [Statement(code=f"summary.memory.{code}", facts=facts, evidence=fit.evidence)]

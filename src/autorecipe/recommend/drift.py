@@ -1,0 +1,37 @@
+"""Figures of upstream's hand-written recipe index that the recipes themselves contradict.
+
+Source: Megatron-Bridge skills/nemo-mbridge-recipe-recommender/references/recipe-index.md @ 067f987d, against its recipes.
+Evidence: measured (both were read by program).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+
+from autorecipe.catalog.files import DATA, read_lines
+from autorecipe.schema.evidence import Evidence
+from autorecipe.schema.recommendation import Statement
+
+DRIFT = DATA / "index_drift.jsonl"
+
+
+@functools.lru_cache(maxsize=1)
+def load_drift() -> Mapping[str, tuple[tuple[str, str, str], ...]]:
+    """Return (column, index value, value of the recipe) by recipe name."""
+    found: dict[str, tuple[tuple[str, str, str], ...]] = {}
+    for row in read_lines(DRIFT):
+        found[row["recipe"]] = (*found.get(row["recipe"], ()), (row["column"], row["index"], row["recipe_value"]))
+    return found
+
+
+def state_drift(recipe: str) -> tuple[Statement, ...]:
+    """Return what the index gets wrong about a recipe."""
+    return tuple(
+        Statement(
+            code="note.index",
+            facts={"column": column, "index_value": index, "code_value": value},
+            evidence=Evidence.MEASURED,
+        )
+        for column, index, value in load_drift().get(recipe, ())
+    )

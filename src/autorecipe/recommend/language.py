@@ -1,0 +1,130 @@
+"""Turns statements into sentences of a language. Both languages have the same codes and the same facts in each (a test says so).
+
+Besides Python's format specifications: `:gib` a byte count in GiB, `:list` a comma-separated list, `:mode` and `:topic` the
+word for a goal or kind of model, `:count` a large count such as 4.19M, `:gpu` a GPU id in capitals.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import string
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from autorecipe.errors import InternalError
+from autorecipe.schema.recommendation import Recommendation, Statement
+from autorecipe.units import render_count, render_gib
+
+LANGUAGES = ("en", "ja")
+
+WORDS: Mapping[str, Mapping[str, str]] = {
+    "en": {
+        "pretrain": "pretraining",
+        "sft": "SFT",
+        "peft": "PEFT",
+        "lora": "LoRA",
+        "dora": "DoRA",
+        "benchmark": "throughput benchmark",
+        "dense": "a dense model of this size",
+        "small-moe": "a small MoE",
+        "large-moe": "a large MoE",
+        "vlm": "fine-tuning a VLM",
+        "diffusion": "diffusion models",
+        "long-context": "long context",
+        "correlation": "correlation with Megatron-LM",
+        "": "this",
+    },
+    "ja": {
+        "pretrain": "事前学習",
+        "sft": "SFT",
+        "peft": "PEFT",
+        "lora": "LoRA",
+        "dora": "DoRA",
+        "benchmark": "スループットベンチマーク",
+        "dense": "このサイズの密結合モデル",
+        "small-moe": "小規模 MoE",
+        "large-moe": "大規模 MoE",
+        "vlm": "VLM のファインチューニング",
+        "diffusion": "拡散モデル",
+        "long-context": "長いコンテキスト",
+        "correlation": "Megatron-LM との相関テスト",
+        "": "この目的",
+    },
+}
+
+
+class _Formatter(string.Formatter):
+    def __init__(self, lang: str) -> None:
+        self.lang = lang
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        if format_spec == "gib":
+            return render_gib(value)
+        if format_spec == "count":
+            return render_count(value)
+        if format_spec == "gpu":
+            return str(value).upper()
+        if format_spec == "list":
+            return ", ".join(str(item) for item in value)
+        if format_spec in ("mode", "topic"):
+            return WORDS[self.lang].get(str(value), str(value))
+        return str(super().format_field(value, format_spec))
+
+
+def load_messages(lang: str) -> Mapping[str, str]:
+    """Return the sentences of a language."""
+    if lang == "ja":
+        from autorecipe.recommend.messages_ja import MESSAGES as japanese
+
+        return japanese
+    from autorecipe.recommend.messages_en import MESSAGES as english
+
+    return english
+
+
+def render_statement(statement: Statement, lang: str) -> str:
+    """Write one statement.
+
+    Raises:
+        InternalError: no such sentence, or a fact is missing.
+    """
+    messages = load_messages(lang)
+    try:
+        return _Formatter(lang).format(messages[statement.code], **statement.facts)
+    except KeyError as error:
+        raise InternalError(f"sentence {statement.code!r} lacks {error} in {lang}") from error
+
+
+def localize(recommendation: Recommendation, lang: str) -> Recommendation:
+    """Fill in the text of every statement."""
+    localized = _localize(recommendation, lang)
+    assert isinstance(localized, Recommendation)
+    return localized
+
+
+def _localize(value: Any, lang: str) -> Any:
+    if isinstance(value, Statement):
+        return dataclasses.replace(value, text=render_statement(value, lang))
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        changed = {}
+        for item in dataclasses.fields(value):
+            before = getattr(value, item.name)
+            after = _localize(before, lang)
+            if after is not before:
+                changed[item.name] = after
+        return dataclasses.replace(value, **changed) if changed else value
+    if isinstance(value, tuple) and any(dataclasses.is_dataclass(item) for item in value):
+        return tuple(_localize(item, lang) for item in value)
+    return value
+
+
+def statements_of(value: Any) -> Iterable[Statement]:
+    """Yield every statement inside a value."""
+    if isinstance(value, Statement):
+        yield value
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        for item in dataclasses.fields(value):
+            yield from statements_of(getattr(value, item.name))
+    elif isinstance(value, tuple):
+        for item in value:
+            yield from statements_of(item)

@@ -1,0 +1,210 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autorecipe.catalog.hardware import load_gpus
+from autorecipe.errors import UsageError
+from autorecipe.recommend.presets import PRESETS
+from autorecipe.recommend.question import check_question, merge_options, parse_question, split_questions
+from autorecipe.schema.recipe import Mode
+from autorecipe.schema.recommendation import Question, Topic
+
+
+def read(text):
+    question = parse_question(text, gpus=list(load_gpus()), presets=PRESETS, recipes=lambda word: word.endswith("_config"))
+    return {name: value for name, value in vars(question).items() if value not in (None, False) and name not in ("text", "size")}
+
+
+LORA = {"mode": Mode.PEFT, "adapter": "lora"}
+
+ENGLISH = {
+    "fine-tune qwen3 8b with lora on one h100, 16k context": {
+        "model": "qwen3 8b",
+        "num_gpus": 1,
+        "gpu": "h100",
+        "seq_length": 16384,
+        **LORA,
+    },
+    "Qwen3 30B-A3B SFT on 16 GPUs": {"model": "qwen3 30b-a3b", "mode": Mode.SFT, "num_gpus": 16},
+    "Llama3 8B 128K pretrain": {"model": "llama3 8b", "mode": Mode.PRETRAIN, "seq_length": 131072},
+    "first-time tryout": {"first_run": True},
+    "pretrain llama 3.1 70b on 64 H100s": {"model": "llama 3.1 70b", "mode": Mode.PRETRAIN, "num_gpus": 64, "gpu": "h100"},
+    "eight H100s, Llama 3 8B, pretraining, 8192 tokens": {
+        "model": "llama 3 8b",
+        "mode": Mode.PRETRAIN,
+        "num_gpus": 8,
+        "gpu": "h100",
+        "seq_length": 8192,
+    },
+    "fine-tune meta-llama/Llama-3.1-8B-Instruct on two nodes of 8 h100, gsm8k": {
+        "model": "meta-llama/Llama-3.1-8B-Instruct",
+        "mode": Mode.SFT,
+        "num_nodes": 2,
+        "gpus_per_node": 8,
+        "gpu": "h100",
+        "dataset": "gsm8k",
+    },
+    "benchmark deepseek v3 on 256 gb200 fp8 mx": {
+        "model": "deepseek v3",
+        "benchmark": True,
+        "num_gpus": 256,
+        "gpu": "gb200",
+        "precision": "fp8mx",
+    },
+    "sequence length 32768 llama 3 8b pretrain 8 h100": {
+        "model": "llama 3 8b",
+        "mode": Mode.PRETRAIN,
+        "num_gpus": 8,
+        "gpu": "h100",
+        "seq_length": 32768,
+    },
+    "pretraining, not SFT: gemma 2 9b, 8 h100": {"model": "gemma 2 9b", "mode": Mode.PRETRAIN, "num_gpus": 8, "gpu": "h100"},
+    "nemotron nano 9b v2 sft on 4 nodes x 8 h100": {
+        "model": "nemotron nano 9b v2",
+        "mode": Mode.SFT,
+        "num_nodes": 4,
+        "gpus_per_node": 8,
+        "gpu": "h100",
+    },
+    "Qwen2.5-VL 7B sft 2x8 H100": {
+        "model": "qwen2.5-vl 7b",
+        "mode": Mode.SFT,
+        "num_nodes": 2,
+        "gpus_per_node": 8,
+        "gpu": "h100",
+    },
+    "kimi k2 pretrain 512 h100": {"model": "kimi k2", "mode": Mode.PRETRAIN, "num_gpus": 512, "gpu": "h100"},
+    "train a small MoE on 16 h100": {"topic": Topic.SMALL_MOE, "num_gpus": 16, "gpu": "h100"},
+    "LoRA on 1 GPU": {"num_gpus": 1, **LORA},
+    "llama3_8b_16k_pretrain_config 4 h100": {"model": "llama3_8b_16k_pretrain_config", "num_gpus": 4, "gpu": "h100"},
+    "./config.json pretrain on 8 H100": {"model": "./config.json", "mode": Mode.PRETRAIN, "num_gpus": 8, "gpu": "h100"},
+    "dora for gpt-oss 20b on 8 b200": {
+        "model": "gpt-oss 20b",
+        "mode": Mode.PEFT,
+        "adapter": "dora",
+        "num_gpus": 8,
+        "gpu": "b200",
+    },
+}
+
+JAPANESE = {
+    "H100 8枚でQwen3 8BをLoRAファインチューニングしたい、16Kトークン": {
+        "model": "qwen3 8b",
+        "num_gpus": 8,
+        "gpu": "h100",
+        "seq_length": 16384,
+        **LORA,
+    },
+    "GPU 16台でQwen3 30B-A3Bを事前学習": {"model": "qwen3 30b-a3b", "mode": Mode.PRETRAIN, "num_gpus": 16},
+    "Llama 3 70B を H100×64 で事前学習したい": {
+        "model": "llama 3 70b",
+        "mode": Mode.PRETRAIN,
+        "num_gpus": 64,
+        "gpu": "h100",
+    },
+    "初めてBridgeを試したい": {"first_run": True},
+    "Ｑｗｅｎ３ ８Ｂ、H100 １枚、LoRA": {"model": "qwen3 8b", "num_gpus": 1, "gpu": "h100", **LORA},
+    "DeepSeek V3 のスループットを GB200 256台で測りたい": {
+        "model": "deepseek v3",
+        "benchmark": True,
+        "num_gpus": 256,
+        "gpu": "gb200",
+    },
+    "2ノード、各8枚のH100でLlama 3 8BをSFT": {"model": "llama 3 8b", "mode": Mode.SFT, "num_nodes": 2, "gpu": "h100"},
+}
+
+
+@pytest.mark.parametrize(("text", "facts"), [*ENGLISH.items(), *list(JAPANESE.items())[:-1]])
+def test_a_question_is_understood(text, facts):
+    assert read(text) == facts
+
+
+def test_hosts_and_gpus_of_each_are_read_in_japanese():
+    assert read("2ノード x 8枚、H100、Llama 3 8BをSFT")["num_nodes"] == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "tokens"),
+    [
+        ("llama 3 8b 16k", 16384),
+        ("1M context qwen3 8b", 1048576),
+        ("ctx 4096, qwen3 8b", 4096),
+        ("32,768 tokens qwen3 8b", 32768),
+    ],
+)
+def test_sequence_lengths_are_powers_of_two_thousands(text, tokens):
+    assert read(text)["seq_length"] == tokens
+
+
+@pytest.mark.parametrize("text", ["qwen3 8b for 10k steps", "qwen3 8b with 50k samples"])
+def test_a_number_of_steps_or_samples_is_no_sequence_length(text):
+    assert "seq_length" not in read(text)
+
+
+def test_a_model_size_is_never_a_gpu_count():
+    assert "num_gpus" not in read("Llama 3 8B")
+    assert read("Llama 3 8B on 8 GPUs")["num_gpus"] == 8
+
+
+def test_two_goals_are_asked_about():
+    with pytest.raises(UsageError, match="two goals"):
+        read("pretrain and sft llama 3 8b")
+
+
+def test_fine_tuning_with_lora_is_peft():
+    assert read("LoRA fine-tuning of llama 3 8b")["mode"] is Mode.PEFT
+
+
+def test_two_counts_are_asked_about():
+    with pytest.raises(UsageError, match="8 and 16"):
+        read("llama 3 8b on 8 h100, 16 gpus")
+
+
+def test_an_unknown_gpu_is_named():
+    with pytest.raises(UsageError, match="rtx 4090"):
+        read("rtx 4090 qwen3 8b lora")
+
+
+def test_questions_are_split_at_semicolons_and_lines():
+    assert split_questions("a; b；c\n d ") == ("a", "b", "c", "d")
+
+
+def test_options_win_and_what_they_replace_is_told():
+    merged, replaced = merge_options(Question(num_gpus=8, gpu="h100"), {"num_gpus": 16, "gpu": "h100", "mode": None})
+    assert merged.num_gpus == 16
+    assert replaced == (("num_gpus", 8, 16),)
+
+
+@pytest.mark.parametrize(
+    ("question", "text"),
+    [
+        (Question(dataset="sqad"), "did you mean 'squad'"),
+        (Question(num_nodes=2, gpus_per_node=8, num_gpus=8), "are 16, not 8"),
+        (Question(num_nodes=3, num_gpus=8), "do not divide"),
+        (Question(benchmark=True, adapter="dora"), "fixed LoRA"),
+    ],
+)
+def test_contradictions_are_refused(question, text):
+    with pytest.raises(UsageError, match=text):
+        check_question(question, presets=list(PRESETS))
+
+
+@given(count=st.integers(1, 4096), gpu=st.sampled_from(["h100", "h200", "b200", "gb200", "a100"]), form=st.integers(0, 4))
+def test_every_spelling_of_a_count_is_read(count, gpu, form):
+    spelled = (
+        f"{count} {gpu.upper()}s",
+        f"{count}x{gpu}",
+        f"{gpu} x {count}",
+        f"{gpu.upper()} {count}枚",
+        f"{count} {gpu} gpus",
+    )[form]
+    facts = read(f"pretrain qwen3 8b on {spelled}")
+    assert (facts["num_gpus"], facts["gpu"]) == (count, gpu)
+
+
+@given(st.text(max_size=60))
+def test_no_text_breaks_the_reader(text):
+    try:
+        read(text)
+    except UsageError as error:
+        assert error.problems
