@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autorecipe.api.resolve import resolve_run
+from autorecipe.config.cohort import CohortReport, check_cohort
+from autorecipe.config.contract import Contract, parse_contract
 from autorecipe.config.diff import DiffVerdict, diff_configs, judge_changes
 from autorecipe.config.documents import parse_document, undeclared_keys
 from autorecipe.config.explain import FieldPage, list_fields
@@ -75,12 +77,7 @@ def _load_file(words: Sequence[str], *, release: str | None, world_size: int | N
     if len(words) > 1:
         hint = f"edit {path}, or start from a recipe: 'RECIPE {' '.join(words[1:])}'"
         raise UsageError(Problem(code="usage", path=words[0], message="overrides follow a recipe, not a file", hint=hint))
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        hint = "name a recipe, or write a file with `autorecipe config show RECIPE --format json`"
-        raise EnvironmentProblem(Problem(code="unreadable", path=str(path), message=reason, hint=hint)) from None
+    text = _read(path)
     schema = load_schema(release)
     config = parse_document(text, name=path.name, schema=schema, world_size=world_size)
     unknown = undeclared_keys(config, schema)
@@ -89,6 +86,15 @@ def _load_file(words: Sequence[str], *, release: str | None, world_size: int | N
     shown = ", ".join(unknown[:5]) + (f" and {len(unknown) - 5} more" if len(unknown) > 5 else "")
     note = f"{path.name} has keys that release {schema.release} does not declare, treated like convergence: {shown}"
     return RunConfig(**{**vars(config), "notes": (*config.notes, note)})
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+        hint = "name a recipe, or write a file with `autorecipe config show RECIPE --format json`"
+        raise EnvironmentProblem(Problem(code="unreadable", path=str(path), message=reason, hint=hint)) from None
 
 
 def show_config(
@@ -118,3 +124,56 @@ def describe_fields(prefix: str = "", *, layer: Layer | None = None, release: st
         UsageError: nothing is named so, with near misses.
     """
     return list_fields(prefix, load_schema(release), layer=layer)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CohortCheck:
+    """Result of a cohort check, and of the check after alignment.
+
+    Attributes:
+        report: what the members are as given.
+        aligned_report: what they are with the aligning overrides; None where nothing is to align.
+        notes: messages of the resolutions, each once.
+    """
+
+    report: CohortReport
+    aligned_report: CohortReport | None
+    notes: tuple[str, ...]
+
+
+def check_recipes(
+    members: Sequence[str],
+    *,
+    contract_file: Path | None = None,
+    release: str | None = None,
+    world_size: int | None = None,
+) -> CohortCheck:
+    """Check that model-verification runs share one convergence contract.
+
+    Args:
+        members: each as in `load_side`; the first is the reference.
+        contract_file: YAML contract; the first member's own values by default.
+        release: Bridge release of the catalog.
+        world_size: number of GPUs.
+
+    Raises:
+        UsageError: fewer than two members, or one given twice, or a wrong contract.
+        EnvironmentProblem: a file that cannot be read.
+    """
+    twice = sorted({name for name in members if list(members).count(name) > 1})
+    if len(members) < 2 or twice:
+        what = f"{twice[0]!r} is given twice" if twice else "a cohort has at least two members"
+        raise UsageError(Problem(code="usage", message=what, hint="autorecipe config cohort RECIPE RECIPE ..."))
+    contract = Contract()
+    if contract_file is not None:
+        contract = parse_contract(_read(contract_file), load_schema(release), name=contract_file.name)
+    configs = {name: load_side(name, release=release, world_size=world_size) for name in members}
+    report = check_cohort(configs, contract)
+    notes = tuple(dict.fromkeys(note for config in configs.values() for note in config.notes))
+    if not any(member.overrides for member in report.members):
+        return CohortCheck(report=report, aligned_report=None, notes=notes)
+    aligned = {
+        member.name: load_side(shlex.join([*shlex.split(member.name), *member.overrides]), release=release, world_size=world_size)
+        for member in report.members
+    }
+    return CohortCheck(report=report, aligned_report=check_cohort(aligned, contract), notes=notes)

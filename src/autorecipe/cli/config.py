@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,7 +12,7 @@ from autorecipe.cli.output import emit, format_option
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from autorecipe.api.config import ConfigDiff
+    from autorecipe.api.config import CohortCheck, ConfigDiff
     from autorecipe.config.explain import FieldPage
     from autorecipe.schema.change import Change
     from autorecipe.schema.run import RunConfig
@@ -206,6 +207,72 @@ def render_field(console: Console, page: FieldPage) -> None:
     for trap in page.traps:
         console.print(f"{trap.id}: when {trap.when}, {trap.effect}", markup=False)
         console.print(f"  instead: {trap.remedy}", markup=False)
+
+
+@config.command()
+@click.argument("recipes", nargs=-1, required=True, metavar="RECIPE RECIPE...")
+@click.option(
+    "--contract",
+    "contract_file",
+    type=click.Path(exists=True, dir_okay=False),
+    default=None,
+    help="YAML contract.  [default: the first member's own values]",
+)
+@gpus_option
+@release_option
+@format_option
+def cohort(
+    recipes: tuple[str, ...],
+    contract_file: str | None,
+    gpus: int | None,
+    release: str | None,
+    output_format: str,
+) -> int:
+    """Check that model-verification runs share one convergence contract; exit 1 when one must be aligned first.
+
+    Each RECIPE is a recipe name, a recipe with overrides in quotes, or a YAML/JSON file. The first is the reference.
+    """
+    from pathlib import Path
+
+    from autorecipe.api.config import check_recipes
+
+    file = Path(contract_file) if contract_file else None
+    result = check_recipes(recipes, contract_file=file, release=release, world_size=gpus)
+    _print_notes(result.notes)
+    emit(result, output_format=output_format, render=lambda console: _render_cohort(console, result))
+    return 0 if result.report.aligned else 1
+
+
+def _render_cohort(console: Console, result: CohortCheck) -> None:
+    report = result.report
+    console.print(f"contract: {report.contract}", markup=False)
+    for member in report.members:
+        tokens = f"{member.tokens_per_step:,} tokens a step" if member.tokens_per_step else "tokens a step unknown"
+        horizon = f", {member.horizon_tokens:,} in all" if member.horizon_tokens else ""
+        steps = f", compared at steps {', '.join(map(str, member.checkpoint_steps))}" if member.checkpoint_steps else ""
+        console.print(f"  {member.name}: {tokens}{horizon}{steps}", markup=False)
+    for forced, title in ((False, "deviations"), (True, "forced by the architecture")):
+        rows = [item for item in report.deviations if item.forced is forced]
+        if rows:
+            console.print(f"\n{title}: {len(rows)}", markup=False)
+        for item in rows:
+            why = f"   {item.why}" if item.why else ""
+            text = f"  {item.member}  {item.dimension}: {item.path} = {_show_side(item.value)}, not {_show_side(item.expected)}"
+            console.print(text + why, markup=False)
+    for member in report.members:
+        if member.overrides:
+            console.print(f"\nalign {member.name} with:", markup=False)
+            for override in member.overrides:
+                console.print(f"  {shlex.quote(override)}", markup=False)
+    console.print(f"\nthe result may be called: {report.label}", markup=False)
+    for reason in report.reasons:
+        console.print(f"  {reason}", markup=False)
+    if result.aligned_report is not None:
+        console.print(f"after these overrides: {result.aligned_report.label}", markup=False)
+        for item in result.aligned_report.deviations:
+            if not item.forced:
+                left = f"  still {item.member}: {item.path} = {_show_side(item.value)}   {item.why}"
+                console.print(left, markup=False)
 
 
 def _print_notes(notes: tuple[str, ...]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from autorecipe.config.keys import has_children
 from autorecipe.config.layers import classify_path, starts_new_experiment
 from autorecipe.schema.change import Change
 from autorecipe.schema.field import ConfigSchema
@@ -74,7 +75,7 @@ def diff_configs(a: RunConfig, b: RunConfig, schema: ConfigSchema) -> tuple[Chan
         if _same(before, after):
             changes += _inert_change(path, a, b, schema)
             continue
-        if _is_name_of_equal_section(path, a, b):
+        if _is_name_of_equal_section(path, a, b) or is_empty_holder(path, a, b):
             continue
         layer, reason = _layer_in_context(path, a, b, schema)
         changes.append(Change(path=path, before=before, after=after, layer=layer, reason=reason))
@@ -123,6 +124,12 @@ def _is_name_of_equal_section(path: str, a: RunConfig, b: RunConfig) -> bool:
         return False
     fields = {name for config in (a, b) for name in config.values if name.startswith("mixed_precision.") and "._" not in name}
     return bool(fields) and all(_same(a.get(name), b.get(name)) for name in fields)
+
+
+def is_empty_holder(path: str, a: RunConfig, b: RunConfig) -> bool:
+    """An empty dictionary against one with keys: the keys are compared themselves."""
+    sides = (a.get(path), b.get(path))
+    return {} in sides and UNKNOWN in sides and has_children(path, {**a.values, **b.values})
 
 
 def _layer_in_context(path: str, a: RunConfig, b: RunConfig, schema: ConfigSchema) -> tuple[Layer | None, str]:
