@@ -27,6 +27,8 @@ class Coefficients:
         gemm_blackwell_mxfp8: the same, MXFP8.
         gemm_blackwell_nvfp4: the same, NVFP4.
         gemm_fill_seconds: time that a product loses to its first and last tiles.
+        expert_fill_seconds: the same for each further expert of a grouped product (twice that where its operands are quantized).
+        blackwell_ultra: products and attention on compute capability 10.3 (B300, GB300) against 10.0.
         grouped: efficiency of grouped expert products against one product.
         quantize: passes over an operand, in elements read or written, that quantizing it costs.
         attention_forward: flash attention forward, part of the 16-bit peak (Hopper).
@@ -35,10 +37,14 @@ class Coefficients:
         attention_fill_tokens: sequence at which attention reaches half of its efficiency.
         scan: Mamba and delta-rule scans, part of the 16-bit peak.
         memory: part of the memory bandwidth that pointwise kernels reach.
+        bias_passes: the same for biases and dropout, where the model has them.
         layer_passes: passes over the residual stream of norms, residual additions and rotary embedding, per block.
         moe_passes: passes over the routed tokens of permutation, weighting and un-permutation.
+        expert_bias_passes: passes over the routed tokens that biases of experts add.
+        unfused_permute: times as many passes where permutation is not fused.
         host_block_seconds: host time to launch one dense block's forward pass.
         host_moe_seconds: host time to launch one expert block's forward pass.
+        host_expert_seconds: the same for each expert on the rank (twice that where its operands are quantized).
         host_recurrent_seconds: host time to launch one Mamba or delta-rule block's forward pass.
         graph_saving: part of the host time that partial CUDA graphs remove.
         nvlink: part of NVLink's bandwidth that collectives reach.
@@ -63,18 +69,24 @@ class Coefficients:
     gemm_blackwell_mxfp8: float = 0.65
     gemm_blackwell_nvfp4: float = 0.50
     gemm_fill_seconds: float = 6e-6
+    expert_fill_seconds: float = 3e-6
+    blackwell_ultra: float = 1.15
     grouped: float = 0.80
     quantize: float = 3.0
     attention_forward: float = 0.55
     attention_backward: float = 0.45
-    attention_blackwell: float = 0.85
+    attention_blackwell: float = 1.0
     attention_fill_tokens: float = 700.0
     scan: float = 0.10
     memory: float = 0.70
+    bias_passes: float = 3.0
     layer_passes: float = 6.0
     moe_passes: float = 6.0
+    expert_bias_passes: float = 8.0
+    unfused_permute: float = 2.0
     host_block_seconds: float = 150e-6
-    host_moe_seconds: float = 700e-6
+    host_moe_seconds: float = 2000e-6
+    host_expert_seconds: float = 50e-6
     host_recurrent_seconds: float = 300e-6
     graph_saving: float = 0.5
     nvlink: float = 0.70

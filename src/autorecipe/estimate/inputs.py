@@ -90,7 +90,9 @@ def read_policy(
         assumptions.append("tokens spread evenly over the experts (natural routing is uneven, most of all early in training)")
     if sharding is Sharding.REPLICATED and fsdp:
         assumptions.append("data_parallel_sharding_strategy is no_shard, so FSDP shards nothing")
-    overlap = reader.has("comm_overlap._class") or reader.has("comm_overlap.tp_comm_overlap") or reader.has("comm_overlap")
+    overlap = reader.has("comm_overlap._class") or reader.has("comm_overlap.tp_comm_overlap")
+    # A comm_overlap section replaces the model's own switches when upstream applies it.
+    model = "ignored" if overlap else "model"
     policy = ExecutionPolicy(
         precision=precision,
         quantized_params=precision.is_quantized
@@ -113,8 +115,8 @@ def read_policy(
         overlap_grad_reduce=reader.first_flag("comm_overlap.overlap_grad_reduce", "ddp.overlap_grad_reduce", default=overlap),
         overlap_param_gather=reader.first_flag("comm_overlap.overlap_param_gather", "ddp.overlap_param_gather", default=overlap),
         tp_comm_overlap=layout.tp > 1
-        and reader.first_flag("comm_overlap.tp_comm_overlap", "model.tp_comm_overlap", default=False),
-        overlap_p2p=reader.first_flag("comm_overlap.overlap_p2p_comm", "model.overlap_p2p_comm", default=layout.vp > 1),
+        and reader.first_flag("comm_overlap.tp_comm_overlap", f"{model}.tp_comm_overlap", default=False),
+        overlap_p2p=reader.first_flag("comm_overlap.overlap_p2p_comm", f"{model}.overlap_p2p_comm", default=layout.vp > 1),
         overlap_moe=reader.first_flag(
             "comm_overlap.overlap_moe_expert_parallel_comm", "model.overlap_moe_expert_parallel_comm", default=False
         ),

@@ -27,9 +27,33 @@ from autorecipe.schema.model import ModelShape
 ATTENTION_BLOCKS = (Block.ATTENTION, Block.WINDOW_ATTENTION, Block.MLA)
 
 
+QUANTIZE_BYTES = {Precision.FP8: 1.0, Precision.FP8_BLOCK: 1.0, Precision.MXFP8: 0.7, Precision.NVFP4: 0.9}
+"""Bytes that quantizing one element moves, against per-tensor FP8 (find the largest value, read again, write both directions).
+
+MXFP8 needs no search for the largest value; NVFP4 rotates and searches, and writes half. Source: Transformer Engine's quantizers. Evidence:
+derived.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """One product [rows, inner] x [inner, columns], `count` times; the shares say how much of input and output one rank quantizes.
+
+    Under sequence parallelism the input of a column-parallel product is quantized before it is gathered, and so is the gradient of a
+    row-parallel one.
+    """
+
+    rows: float
+    inner: float
+    columns: float
+    count: int = 1
+    input_share: float = 1.0
+    output_share: float = 1.0
+
+
 @dataclass(slots=True)
 class Seconds:
-    """Seconds of a block, forward and backward apart; `host` is the time to launch the forward pass."""
+    """Seconds of a block, forward and backward apart; `host` is the time to launch the forward pass (`host_experts`: experts alone)."""
 
     gemm_forward: float = 0.0
     gemm_backward: float = 0.0
@@ -38,6 +62,7 @@ class Seconds:
     pointwise_forward: float = 0.0
     pointwise_backward: float = 0.0
     host: float = 0.0
+    host_experts: float = 0.0
 
     @property
     def forward(self) -> float:
@@ -79,6 +104,8 @@ def gemm_rate(gpu: Gpu, precision: Precision, c: Coefficients) -> float:
         return peak * c.gemm_ampere_bf16
     if kind == "hopper":
         return peak * (c.gemm_hopper_bf16 if name in ("bf16", "fp16", "fp32", "tf32") else c.gemm_hopper_fp8)
+    if float(gpu.compute_capability) >= 10.3:
+        peak *= c.blackwell_ultra
     efficiency = {"nvfp4": c.gemm_blackwell_nvfp4, "mxfp8": c.gemm_blackwell_mxfp8, "fp8": c.gemm_blackwell_fp8}
     return peak * efficiency.get(name, c.gemm_blackwell_bf16)
 
@@ -103,7 +130,8 @@ def gemm_seconds(
     tiled = -(-rows // 128) * 128 if count > 1 else rows
     compute = 2.0 * count * tiled * inner * columns / rate
     moved = count * (width * (rows * inner + inner * columns) + 2.0 * rows * columns)
-    return max(compute, moved / (gpu.hbm_bandwidth * 0.85)) + c.gemm_fill_seconds
+    each = c.expert_fill_seconds * (2.0 if width < 2.0 else 1.0)
+    return max(compute, moved / (gpu.hbm_bandwidth * 0.85)) + c.gemm_fill_seconds + each * (count - 1)
 
 
 def block_seconds(shape: ModelShape, block: Block, tokens: Tokens, policy: ExecutionPolicy, gpu: Gpu, c: Coefficients) -> Seconds:
@@ -111,28 +139,29 @@ def block_seconds(shape: ModelShape, block: Block, tokens: Tokens, policy: Execu
     out = Seconds()
     bandwidth = gpu.hbm_bandwidth * c.memory
     frozen = policy.adapters is not None
-    for rows, inner, columns, count in _products(shape, block, tokens, policy):
+    for product in _products(shape, block, tokens, policy):
+        rows, inner, columns, count = product.rows, product.inner, product.columns, product.count
         precision = policy.precision
         rate = gemm_rate(gpu, precision, c) * (c.grouped if count > 1 else 1.0)
         width = 1.0 if precision.is_quantized else 2.0
         forward = gemm_seconds(rows, inner, columns, rate=rate, gpu=gpu, width=width, c=c, count=count)
         out.gemm_forward += forward
-        out.gemm_backward += forward * (1.0 if frozen else 2.0)
+        out.gemm_backward += forward
+        if not frozen:
+            accumulate = 2.0 * policy.grad_bytes * count * inner * columns / (gpu.hbm_bandwidth * 0.85)
+            out.gemm_backward += max(forward, accumulate + 0.5 * forward)
         if precision.is_quantized:
-            passes = 2.0 * c.quantize / bandwidth
-            out.pointwise_forward += passes * count * rows * inner
-            out.pointwise_backward += passes * count * rows * columns
+            passes = 2.0 * c.quantize * QUANTIZE_BYTES[precision] / bandwidth * (0.5 if frozen else 1.0)
+            out.pointwise_forward += passes * count * rows * inner * product.input_share
+            out.pointwise_backward += passes * count * rows * columns * product.output_share
     _attention_and_scans(shape, block, tokens, gpu, c, out)
     h = shape.hidden_size
-    passes = c.layer_passes * 2.0 * tokens.outside * h
+    passes = (c.layer_passes + (c.bias_passes if shape.add_bias_linear else 0.0)) * 2.0 * tokens.outside * h
     if block is Block.MOE:
-        passes += (
-            c.moe_passes
-            * 2.0
-            * routed_tokens(shape, tokens, policy)
-            * expert_width(shape)
-            * (0.6 if policy.permute_fusion else 1.0)
-        )
+        if shape.add_bias_linear:
+            passes += c.expert_bias_passes * 2.0 * routed_tokens(shape, tokens, policy) * expert_width(shape)
+        times = c.moe_passes * (1.0 if policy.permute_fusion else c.unfused_permute)
+        passes += times * 2.0 * routed_tokens(shape, tokens, policy) * expert_width(shape)
         passes += 16.0 * tokens.outside * (shape.num_moe_experts or 0)
     passes += 2.0 * _activation_elements(shape, block, tokens, policy)
     out.pointwise_forward += passes / bandwidth
@@ -142,61 +171,75 @@ def block_seconds(shape: ModelShape, block: Block, tokens: Tokens, policy: Execu
         Block.MAMBA: c.host_recurrent_seconds,
         Block.LINEAR_ATTENTION: c.host_recurrent_seconds,
     }.get(block, c.host_block_seconds)
+    if block is Block.MOE:
+        out.host_experts = _expert_launches(shape, tokens, policy) * c.host_expert_seconds
     return out
 
 
-def _products(
-    shape: ModelShape, block: Block, tokens: Tokens, policy: ExecutionPolicy
-) -> tuple[tuple[float, float, float, int], ...]:
-    """Return (rows, inner, columns, count) of each product of a block on one rank."""
-    h, t, tp = shape.hidden_size, tokens.inside, tokens.tp
+def _expert_launches(shape: ModelShape, tokens: Tokens, policy: ExecutionPolicy) -> float:
+    """Launches that grow with the experts on a rank; quantizing each expert's operands doubles them."""
+    local = (shape.num_moe_experts or 0) / tokens.ep
+    return local * (2.0 if policy.precision.is_quantized else 1.0)
+
+
+def _products(shape: ModelShape, block: Block, tokens: Tokens, policy: ExecutionPolicy) -> tuple[Product, ...]:
+    """Return the products of a block on one rank."""
+    h, tp = shape.hidden_size, tokens.tp
     if block in (Block.ATTENTION, Block.WINDOW_ATTENTION):
         q, kv = shape.num_attention_heads * shape.kv_channels, shape.num_query_groups * shape.kv_channels
-        qkv = q * (2 if shape.attention_output_gate else 1) + 2 * kv
-        return ((t, h, qkv / tp, 1), (t, q / tp, h, 1))
+        return _pair(tokens, h, (q * (2 if shape.attention_output_gate else 1) + 2 * kv) / tp, q / tp)
     if block is Block.MLA:
         return _mla_products(shape, tokens)
     if block is Block.MAMBA:
         inner, groups = mamba_sizes(shape)
-        return ((t, h, (2 * inner + groups) / tp, 1), (t, inner / tp, h, 1))
+        return _pair(tokens, h, (2 * inner + groups) / tp, inner / tp)
     if block is Block.LINEAR_ATTENTION:
         keys, values = linear_attention_sizes(shape)
-        return ((t, h, (2 * keys + 2 * values) / tp, 1), (t, values / tp, h, 1))
+        return _pair(tokens, h, (2 * keys + 2 * values) / tp, values / tp)
     gates = 2 if shape.gated_linear_unit else 1
     if block is Block.MLP:
-        f = shape.ffn_hidden_size / tp
-        return ((t, h, gates * f, 1), (t, f, h, 1))
+        return _pair(tokens, h, gates * shape.ffn_hidden_size / tp, shape.ffn_hidden_size / tp)
     width, f = expert_width(shape), (shape.moe_ffn_hidden_size or shape.ffn_hidden_size) / tokens.etp
     local = max(1, (shape.num_moe_experts or 1) // tokens.ep)
     rows = routed_tokens(shape, tokens, policy) / local
-    products = [(rows, width, gates * f, local), (rows, f, width, local)]
+    products = [Product(rows, width, gates * f, local), Product(rows, f, width, local)]
     if shape.moe_shared_expert_intermediate_size:
         shared = shape.moe_shared_expert_intermediate_size / tp
-        products += [(t, h, gates * shared, 1), (t, shared, h, 1)]
+        products += _pair(tokens, h, gates * shared, shared)
     if shape.moe_latent_size:
-        products += [(tokens.outside, h, width, 1), (tokens.outside, width, h, 1)]
+        products += [Product(tokens.outside, h, width), Product(tokens.outside, width, h)]
     return tuple(products)
 
 
-def _mla_products(shape: ModelShape, tokens: Tokens) -> tuple[tuple[float, float, float, int], ...]:
+def _pair(tokens: Tokens, hidden: float, first: float, second: float) -> tuple[Product, Product]:
+    """Return a column-parallel product from hidden and a row-parallel one back to it."""
+    share = tokens.outside / tokens.inside
+    return (
+        Product(tokens.inside, hidden, first, input_share=share),
+        Product(tokens.inside, second, hidden, output_share=share),
+    )
+
+
+def _mla_products(shape: ModelShape, tokens: Tokens) -> tuple[Product, ...]:
     h, t, n, tp, heads = shape.hidden_size, tokens.inside, tokens.outside, tokens.tp, shape.num_attention_heads
     key, value = (shape.qk_head_dim or 128) + (shape.qk_pos_emb_head_dim or 64), shape.v_head_dim or 128
     latent, rope = shape.kv_lora_rank or 512, shape.qk_pos_emb_head_dim or 64
-    products: list[tuple[float, float, float, int]] = [
-        (n, h, latent + rope, 1),
-        (t, latent, heads * ((shape.qk_head_dim or 128) + value) / tp, 1),
-        (t, heads * value / tp, h, 1),
+    share = n / t
+    products = [
+        Product(n, h, latent + rope),
+        Product(t, latent, heads * ((shape.qk_head_dim or 128) + value) / tp, input_share=share),
+        Product(t, heads * value / tp, h, output_share=share),
     ]
     if shape.q_lora_rank:
-        products += [(n, h, shape.q_lora_rank, 1), (t, shape.q_lora_rank, heads * key / tp, 1)]
+        products += [Product(n, h, shape.q_lora_rank), Product(t, shape.q_lora_rank, heads * key / tp, input_share=share)]
     else:
-        products.append((t, h, heads * key / tp, 1))
+        products.append(Product(t, h, heads * key / tp, input_share=share))
     return tuple(products)
 
 
 def _attention_and_scans(shape: ModelShape, block: Block, tokens: Tokens, gpu: Gpu, c: Coefficients, out: Seconds) -> None:
     flops = block_flops(shape, block, tokens.sequence)
-    peak = gpu.peak_flops["bf16"]
+    peak = gpu.peak_flops["bf16"] * (c.blackwell_ultra if float(gpu.compute_capability) >= 10.3 else 1.0)
     if block in ATTENTION_BLOCKS:
         met = attended_tokens(shape, block, tokens.sequence)
         fill = met / (met + c.attention_fill_tokens / 2)

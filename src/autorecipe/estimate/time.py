@@ -22,7 +22,7 @@ from autorecipe.estimate.communication import exchange_seconds, ring_seconds
 from autorecipe.estimate.flops import model_flops_per_token
 from autorecipe.estimate.kernels import ATTENTION_BLOCKS, Seconds, block_seconds, gemm_rate, gemm_seconds, peak_flops
 from autorecipe.estimate.memory import MemoryModel
-from autorecipe.estimate.stages import StagePlan
+from autorecipe.estimate.stages import Chunk, StagePlan
 from autorecipe.schema.batch import Batch
 from autorecipe.schema.estimate import ExecutionPolicy, FlopFormula, Precision, Sharding, TimeEstimate
 from autorecipe.schema.hardware import Gpu
@@ -97,7 +97,7 @@ class TimeModel:
         self.gpu = gpu
         self.c = coefficients or load_coefficients()
         self.memory = memory or MemoryModel(shape, policy=policy)
-        self._blocks: dict[tuple[Block, Tokens], Parts] = {}
+        self._blocks: dict[tuple[Block, Tokens, float], Parts] = {}
         self._stages: dict[tuple[object, ...], tuple[Parts, ...]] = {}
         self._states: dict[tuple[int, ...], tuple[float, float, float, float]] = {}
 
@@ -127,7 +127,9 @@ class TimeModel:
     def _stage_parts(self, layout: Layout, batch: Batch, world_size: int) -> tuple[Parts, ...]:
         """Return the seconds of one micro batch on each stage that differs from the others."""
         fsdp_ranks = world_size // (layout.tp * layout.pp) if self.policy.sharding is Sharding.FULL else 0
+        stride = max(1, world_size // layout.pp)
         key = (
+            stride * 2 <= self.gpu.nvlink_domain_size,
             layout.tp,
             layout.pp,
             layout.vp,
@@ -147,49 +149,63 @@ class TimeModel:
         for plan in self.memory.representatives(layout.pp, layout.vp):
             stage = Parts()
             for chunk in plan.chunks:
+                repeats = self._repeated(chunk)
                 for block, count in chunk.blocks.items():
-                    stage.merge(self._block(block, tokens), times=count)
+                    stage.merge(self._block(block, tokens, repeats), times=count)
                 if chunk.output:
                     self._head(stage, tokens, times=1.0)
                 if chunk.mtp_layers:
                     for block in self.memory.mtp_blocks:
-                        stage.merge(self._block(block, tokens), times=chunk.mtp_layers)
+                        stage.merge(self._block(block, tokens, repeats), times=chunk.mtp_layers)
                     self._head(stage, tokens, times=chunk.mtp_layers)
-            self._pipeline(stage, layout, tokens)
+            self._pipeline(stage, layout, tokens, stride=stride)
             if fsdp_ranks > 1:
                 self._fsdp(stage, plan, layout, world_size)
             stages.append(stage)
         self._stages[key] = tuple(stages)
         return self._stages[key]
 
-    def _block(self, block: Block, tokens: Tokens) -> Parts:
-        found = self._blocks.get((block, tokens))
+    def _repeated(self, chunk: Chunk) -> float:
+        """Part of a chunk's layers that full recomputation runs twice."""
+        recompute = self.policy.recompute
+        if not recompute.is_full:
+            return 0.0
+        if recompute.method == "block":
+            return min(1.0, recompute.num_layers / chunk.layers) if chunk.layers else 0.0
+        return 1.0
+
+    def _block(self, block: Block, tokens: Tokens, repeats: float) -> Parts:
+        found = self._blocks.get((block, tokens, repeats))
         if found is not None:
             return found
         policy, c = self.policy, self.c
         seconds = block_seconds(self.shape, block, tokens, policy, self.gpu, c)
         parts = Parts()
         name = "attention" if block in ATTENTION_BLOCKS else "scan"
-        again = self._recomputed(block, seconds)
+        again = self._recomputed(block, seconds, repeats)
         parts.add("gemm", seconds.gemm_forward, seconds.gemm_backward + again.gemm_forward)
         if seconds.attention_forward:
             parts.add(name, seconds.attention_forward, seconds.attention_backward + again.attention_forward)
         parts.add("pointwise", seconds.pointwise_forward, seconds.pointwise_backward + again.pointwise_forward)
-        repeats = policy.recompute.is_full
         self._tensor_parallel(parts, block, tokens, repeats=repeats)
         if block in ATTENTION_BLOCKS and tokens.cp > 1:
             self._context_parallel(parts, block, tokens, seconds, repeats=repeats)
         if block is Block.MOE and tokens.ep * tokens.etp > 1:
-            self._expert_parallel(parts, tokens, repeats=repeats or "moe" in policy.recompute.modules)
-        self._host(parts, seconds.host, repeats=repeats)
-        self._blocks[(block, tokens)] = parts
+            self._expert_parallel(parts, tokens, repeats=1.0 if "moe" in policy.recompute.modules else repeats)
+        self._host(parts, seconds, repeats=repeats)
+        self._blocks[(block, tokens, repeats)] = parts
         return parts
 
-    def _recomputed(self, block: Block, seconds: Seconds) -> Seconds:
-        """Seconds of the forward work that the backward pass repeats."""
-        recompute, again = self.policy.recompute, Seconds()
-        modules = recompute.modules
-        if recompute.is_full or (block is Block.MLP and "mlp" in modules) or (block is Block.MOE and "moe" in modules):
+    def _recomputed(self, block: Block, seconds: Seconds, repeats: float) -> Seconds:
+        """Seconds of the forward work that the backward pass repeats; `repeats` is the part of layers recomputed as a whole."""
+        modules, again = self.policy.recompute.modules, Seconds()
+        if repeats:
+            return Seconds(
+                gemm_forward=repeats * seconds.gemm_forward,
+                attention_forward=repeats * seconds.attention_forward,
+                pointwise_forward=repeats * seconds.pointwise_forward,
+            )
+        if (block is Block.MLP and "mlp" in modules) or (block is Block.MOE and "moe" in modules):
             return Seconds(
                 gemm_forward=seconds.gemm_forward,
                 attention_forward=seconds.attention_forward,
@@ -205,19 +221,21 @@ class TimeModel:
             again.pointwise_forward += 0.25 * seconds.pointwise_forward
         return again
 
-    def _tensor_parallel(self, parts: Parts, block: Block, tokens: Tokens, *, repeats: bool) -> None:
+    def _tensor_parallel(self, parts: Parts, block: Block, tokens: Tokens, *, repeats: float) -> None:
         shape, policy = self.shape, self.policy
         if tokens.tp <= 1 or (block is Block.MOE and not shape.moe_shared_expert_intermediate_size):
             return
-        whole = 2.0 * tokens.inside * shape.hidden_size
+        # Overlapped gathers move quantized operands; reductions stay in 16 bits.
+        width = 1.5 if policy.tp_comm_overlap and policy.precision.is_quantized else 2.0
+        whole = width * tokens.inside * shape.hidden_size
         one = ring_seconds(whole, gpu=self.gpu, c=self.c, size=tokens.tp, stride=1)
         hidden = self.c.tp_hidden if policy.tp_comm_overlap else 0.0
         forward = 2.0 * one
-        backward = (4.0 if repeats else 2.0) * one
+        backward = (2.0 + 2.0 * repeats) * one
         parts.add("tp communication", forward * (1 - hidden), backward * (1 - hidden))
         parts.hide("tp communication", (forward + backward) * hidden + one)
 
-    def _context_parallel(self, parts: Parts, block: Block, tokens: Tokens, seconds: Seconds, *, repeats: bool) -> None:
+    def _context_parallel(self, parts: Parts, block: Block, tokens: Tokens, seconds: Seconds, *, repeats: float) -> None:
         shape, policy = self.shape, self.policy
         if block is Block.MLA:
             kv = (
@@ -232,17 +250,17 @@ class TimeModel:
         if policy.cp_comm_type == "a2a":
             moved = 2.0 * tokens.inside * (2.0 * q + 2.0 * kv) / tokens.tp
             one = exchange_seconds(moved, gpu=self.gpu, c=self.c, size=tokens.cp, stride=tokens.tp, fused=False)
-            parts.add("cp communication", one, (2.0 if repeats else 1.0) * one)
+            parts.add("cp communication", one, (1.0 + repeats) * one)
             return
         one = ring_seconds(gathers, gpu=self.gpu, c=self.c, size=tokens.cp, stride=tokens.tp)
         one += self.c.collective_seconds * max(0, tokens.cp - 2)
         cover = self.c.cp_hidden if policy.cp_comm_type in ("p2p", "a2a+p2p") else 0.0
         forward = max(0.1 * one, one - cover * seconds.attention_forward)
-        backward = max(0.2 * one, 2.0 * one - cover * seconds.attention_backward) + (forward if repeats else 0.0)
+        backward = max(0.2 * one, 2.0 * one - cover * seconds.attention_backward) + repeats * forward
         parts.add("cp communication", forward, backward)
         parts.hide("cp communication", max(0.0, 3.0 * one - forward - backward))
 
-    def _expert_parallel(self, parts: Parts, tokens: Tokens, *, repeats: bool) -> None:
+    def _expert_parallel(self, parts: Parts, tokens: Tokens, *, repeats: float) -> None:
         shape, policy, c = self.shape, self.policy, self.c
         fused = policy.dispatcher in ("deepep", "hybridep")
         copies = float(shape.moe_router_topk or 1)
@@ -252,18 +270,20 @@ class TimeModel:
         dispatch = combine * (0.5 if policy.fp8_dispatch else 1.0)
         hidden = c.ep_hidden if policy.overlap_moe else 0.0
         forward = (dispatch + combine) * (1 - hidden)
-        backward = 2.0 * combine * (1 - hidden) + (forward if repeats else 0.0)
+        backward = 2.0 * combine * (1 - hidden) + repeats * forward
         parts.add("ep communication", forward, backward)
         parts.hide("ep communication", (dispatch + 3.0 * combine) * hidden)
 
-    def _host(self, parts: Parts, host: float, *, repeats: bool) -> None:
+    def _host(self, parts: Parts, seconds: Seconds, *, repeats: float) -> None:
         """Add what the device waits for launches: launching a backward pass takes about 1.3 times a forward pass."""
         if self.policy.cuda_graph == "full":
             return
+        host = seconds.host
         if self.policy.cuda_graph != "none":
             host *= 1 - self.c.graph_saving
+        host += seconds.host_experts
         wait_forward = _excess(host, parts.forward)
-        wait_backward = _excess((2.3 if repeats else 1.3) * host, parts.backward)
+        wait_backward = _excess((1.3 + repeats) * host, parts.backward)
         parts.add("launch", wait_forward, wait_backward)
 
     def _head(self, stage: Parts, tokens: Tokens, *, times: float) -> None:
@@ -274,11 +294,14 @@ class TimeModel:
         each = {"unfused": 36.0, "native": 24.0, "te": 8.0, "linear": 8.0}[self.policy.cross_entropy]
         stage.add("loss", tokens.inside * columns * each / (self.gpu.hbm_bandwidth * self.c.memory), 0.0, times=times)
 
-    def _pipeline(self, stage: Parts, layout: Layout, tokens: Tokens) -> None:
+    def _pipeline(self, stage: Parts, layout: Layout, tokens: Tokens, *, stride: int) -> None:
         if layout.pp == 1:
             return
         sent = 2.0 * tokens.outside * self.shape.hidden_size
-        one = sent / (self.gpu.network_bandwidth * self.c.network) + self.c.collective_seconds
+        reach = self.gpu.nvlink_domain_size / (2 * stride)
+        near = self.gpu.nvlink_bandwidth * self.c.nvlink
+        far = min(near, self.gpu.network_bandwidth * self.c.network)
+        one = sent / (near if reach >= 1 else far) + self.c.collective_seconds
         exposed = 0.15 if self.policy.overlap_p2p and layout.vp > 1 else 1.0
         stage.add("pp communication", one * exposed, one * exposed, times=layout.vp)
         stage.hide("pp communication", 2.0 * one * (1 - exposed), times=layout.vp)
@@ -354,11 +377,11 @@ class TimeModel:
 def _excess(host: float, device: float) -> float:
     """Return how much longer than `device` a block takes when launching it takes `host`, rounded off around equality.
 
-    The p-norm with p = 4 stands for the spread of kernels about their mean.
+    The p-norm with p = 3 stands for the spread of kernels about their mean.
     """
     if device <= 0:
         return host
-    return float((host**4 + device**4) ** 0.25 - device)
+    return float((host**3 + device**3) ** (1 / 3) - device)
 
 
 def estimate_time(
