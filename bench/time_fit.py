@@ -3,8 +3,8 @@
     python bench/time_fit.py --write      fits all rows, writes data/calibration/time.json
     python bench/time_fit.py --folds      leave one model out, leave one GPU type out
 
-Method: damped Gauss-Newton on log(estimate / measured) with a Cauchy loss, one weight for each model, and each coefficient drawn back to its
-prior (half a unit of log). Nothing is fitted per row, per model or per GPU.
+Method: damped Gauss-Newton on log(estimate / measured) with a Cauchy loss, one weight for each model, and each coefficient
+drawn back to its prior (half a unit of log). Nothing is fitted per row, per model or per GPU.
 """
 
 from __future__ import annotations
@@ -67,6 +67,7 @@ class Problem:
         self.weights = np.array([1 / math.sqrt(math.sqrt(count[row.model]) * same[_configuration(row)]) for row in rows])
 
     def residuals(self, vector: np.ndarray) -> np.ndarray:
+        """Return log(estimate / measured) of each row."""
         coefficients = make(vector)
         out = np.empty(len(self.rows))
         for index, row in enumerate(self.rows):

@@ -1,4 +1,6 @@
-"""Public measurements that ship with the package, as the estimators' arguments, and the errors that the estimators show on them."""
+"""Public measurements that ship with the package, as the estimators' arguments, and the errors that the estimators show on
+them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The execution policy of a tuned run, for when no recipe says more: what benchmark recipes switch on for this class of model and GPU."""
+"""The execution policy of a tuned run, for when no recipe says more: what benchmark recipes switch on for this class of model
+and GPU.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,8 @@ def tuned_policy(
 ) -> tuple[ExecutionPolicy, tuple[str, ...]]:
     """Return a policy and what it assumes.
 
-    Dense models overlap tensor-parallel communication; experts exchange tokens through HybridEP where NVLink spans racks and through
-    DeepEP elsewhere, with fused permutation, and Blackwell runs them under partial CUDA graphs.
+    Dense models overlap tensor-parallel communication; experts exchange tokens through HybridEP where NVLink spans racks and
+    through DeepEP elsewhere, with fused permutation, and Blackwell runs them under partial CUDA graphs.
     Source: settings that the benchmark recipes of Megatron Bridge 0.6.2 share. Evidence: published.
     """
     rack = gpu.has_rack_scale_nvlink

@@ -30,17 +30,18 @@ ATTENTION_BLOCKS = (Block.ATTENTION, Block.WINDOW_ATTENTION, Block.MLA)
 QUANTIZE_BYTES = {Precision.FP8: 1.0, Precision.FP8_BLOCK: 1.0, Precision.MXFP8: 0.7, Precision.NVFP4: 0.9}
 """Bytes that quantizing one element moves, against per-tensor FP8 (find the largest value, read again, write both directions).
 
-MXFP8 needs no search for the largest value; NVFP4 rotates and searches, and writes half. Source: Transformer Engine's quantizers. Evidence:
-derived.
+MXFP8 needs no search for the largest value; NVFP4 rotates and searches, and writes half. Source: Transformer Engine's
+quantizers. Evidence: derived.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """One product [rows, inner] x [inner, columns], `count` times; the shares say how much of input and output one rank quantizes.
+    """One product [rows, inner] x [inner, columns], `count` times; the shares say how much of input and output one rank
+    quantizes.
 
-    Under sequence parallelism the input of a column-parallel product is quantized before it is gathered, and so is the gradient of a
-    row-parallel one.
+    Under sequence parallelism the input of a column-parallel product is quantized before it is gathered, and so is the
+    gradient of a row-parallel one.
     """
 
     rows: float
@@ -53,7 +54,9 @@ class Product:
 
 @dataclass(slots=True)
 class Seconds:
-    """Seconds of a block, forward and backward apart; `host` is the time to launch the forward pass (`host_experts`: experts alone)."""
+    """Seconds of a block, forward and backward apart; `host` is the time to launch the forward pass (`host_experts`: experts
+    alone).
+    """
 
     gemm_forward: float = 0.0
     gemm_backward: float = 0.0
