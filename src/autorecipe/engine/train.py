@@ -6,6 +6,8 @@ Leaves out: resolving and checking a configuration, which the caller has done.
 
 from __future__ import annotations
 
+import logging
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,6 +73,7 @@ def train(run: RunConfig, options: TrainOptions | None = None) -> int:
     identity = describe_identity(run)
     shape = view_model(run)
     context = parallel.initialize(run)
+    _quiet_core()
     try:
         check_batch(settings, data_parallel_size=context.data_parallel_size)
         say = _speaker(context.rank)
@@ -129,6 +132,7 @@ def train(run: RunConfig, options: TrainOptions | None = None) -> int:
                 asynchronous=settings.async_save,
                 with_optimizer=settings.save_optim,
                 with_rng=settings.save_rng,
+                checksums=settings.verify_integrity,
                 say=say,
             )
         parts = TrainingParts(
@@ -155,6 +159,13 @@ def train(run: RunConfig, options: TrainOptions | None = None) -> int:
             reporter.close()
     finally:
         parallel.shut_down()
+
+
+def _quiet_core() -> None:
+    """Leave out what core and torch print on every rank and every run, and that no user can act on."""
+    for name in ("megatron.core.rerun_state_machine", "megatron.core.datasets.gpt_dataset"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\..*")
 
 
 def _speaker(rank: int) -> Callable[[str], None]:

@@ -1,8 +1,9 @@
 """Checkpoints as folders: names, manifest, integrity, retention. No torch; every change on disk is atomic.
 
-A checkpoint is written as `iter_0000010.partial`, gets its manifest last, and is then renamed to `iter_0000010`: a folder
-under its final name is complete. `latest_checkpointed_iteration.txt` is kept for upstream's tools; we trust the manifests.
-Leaves out: what is inside the tensors (`content`), who decides to save (`saver`).
+A checkpoint is written as `iter_0000010.partial-TOKEN`, gets its manifest last, and is then renamed to `iter_0000010`: a
+folder under its final name is complete. The token differs for every attempt, because writer processes outlive a rank that is
+killed, and must not write into the next attempt's folder. `latest_checkpointed_iteration.txt` is kept for upstream's tools; we
+trust the manifests. Leaves out: what is inside the tensors (`content`), who decides to save (`saver`).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import secrets
 import shutil
 import zlib
 from collections.abc import Mapping, Sequence
@@ -25,7 +27,7 @@ CHECKSUM_LIMIT_BYTES = 2 * 1024**3
 """Checkpoints above this size are checked by file sizes alone, unless asked for more: one rank would read them all."""
 
 _NAME = re.compile(r"^iter_(\d{7,})$")
-_LEFTOVER = re.compile(r"^iter_\d{7,}\.(partial|removing)$")
+_LEFTOVER = re.compile(r"^iter_\d{7,}\.(partial-\w+|removing)$")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,32 +104,25 @@ def checkpoint_path(root: Path, iteration: int) -> Path:
     return root / f"iter_{iteration:07d}"
 
 
-def partial_path(root: Path, iteration: int) -> Path:
-    """Return the folder that an iteration is written into."""
-    return root / f"iter_{iteration:07d}.partial"
-
-
 def open_partial(root: Path, iteration: int) -> Path:
-    """Make an empty folder to write an iteration into, and return it."""
-    path = partial_path(root, iteration)
-    if path.exists():
-        shutil.rmtree(path)
+    """Make an empty folder of its own to write an iteration into, and return it."""
+    path = root / f"iter_{iteration:07d}.partial-{secrets.token_hex(4)}"
     path.mkdir(parents=True)
     return path
 
 
-def publish(root: Path, manifest: Manifest, *, checksums: bool = False) -> Path:
+def publish(partial: Path, manifest: Manifest, *, checksums: bool = False) -> Path:
     """Write the manifest, give a partial folder its final name, and point the tracker at it.
 
     Args:
-        root: checkpoint folder of the run.
+        partial: what `open_partial` returned, with every file in it.
         manifest: without files; they are listed here.
         checksums: take checksums whatever the size.
 
     Returns:
         the final folder.
     """
-    partial = partial_path(root, manifest.iteration)
+    root = partial.parent
     names = sorted(path for path in partial.iterdir() if path.is_file())
     sizes = {path.name: path.stat().st_size for path in names}
     take = checksums or sum(sizes.values()) <= CHECKSUM_LIMIT_BYTES

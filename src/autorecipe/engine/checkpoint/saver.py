@@ -9,6 +9,7 @@ import os
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial as partial_call
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,7 @@ class CheckpointSaver:
         asynchronous: bool,
         with_optimizer: bool,
         with_rng: bool,
+        checksums: bool,
         say: Callable[[str], None],
     ) -> None:
         """Prepare.
@@ -58,6 +60,7 @@ class CheckpointSaver:
             asynchronous: write beside training.
             with_optimizer: include the optimizer's state.
             with_rng: include the generators' states.
+            checksums: take checksums however large the files are.
             say: prints a line once, on rank 0.
         """
         self.root = root
@@ -65,6 +68,7 @@ class CheckpointSaver:
         self.asynchronous = asynchronous
         self.with_optimizer = with_optimizer
         self.with_rng = with_rng
+        self.checksums = checksums
         self.outcome = SaveOutcome()
         self._say = say
         self._queue: Any = None
@@ -88,23 +92,24 @@ class CheckpointSaver:
         shortage = self._shortage(content)
         if shortage:
             return self._fail(manifest.iteration, shortage)
+        partial: Path | None = None
         try:
-            self._on_rank_zero(lambda: folder.open_partial(self.root, manifest.iteration))
+            partial = self._on_rank_zero(lambda: folder.open_partial(self.root, manifest.iteration))
             metadata = {key: value for key, value in sharding_metadata().items() if key != "dp_cp_group"}
             request = dist_checkpointing.save(
                 content,
-                str(folder.partial_path(self.root, manifest.iteration)),
+                str(partial),
                 async_sharded_save=self.asynchronous,
                 content_metadata=metadata,
                 **compat.accepted(dist_checkpointing.save, async_strategy="mcore"),
             )
             if request is None:
-                self._publish(manifest)
+                self._publish(partial, manifest)
             else:
-                request.add_finalize_fn(lambda: self._publish(manifest))
+                request.add_finalize_fn(partial_call(self._publish, partial, manifest))
                 self._async_queue().schedule_async_request(request)
         except Exception as error:  # every rank reaches this: core shares write failures, and _on_rank_zero shares the rest
-            self._discard(manifest.iteration)
+            self._discard(partial)
             return self._fail(manifest.iteration, _first_line(error))
         return True
 
@@ -124,9 +129,9 @@ class CheckpointSaver:
             self._queue.close()
             self._queue = None
 
-    def _publish(self, manifest: Manifest) -> None:
+    def _publish(self, partial: Path, manifest: Manifest) -> None:
         def publish() -> None:
-            path = folder.publish(self.root, manifest)
+            path = folder.publish(partial, manifest, checksums=self.checksums)
             self._say(f"checkpoint: saved iteration {manifest.iteration} to {path}")
             for name in folder.prune(self.root, keep=self.keep):
                 self._say(f"checkpoint: removed {name} (checkpoint.most_recent_k={self.keep})")
@@ -134,17 +139,18 @@ class CheckpointSaver:
         self._on_rank_zero(publish)
         self.outcome = SaveOutcome(iteration=manifest.iteration)
 
-    def _on_rank_zero(self, action: Callable[[], object]) -> None:
-        """Run an action on rank 0; every rank waits, and raises where it failed."""
-        failure: list[str | None] = [None]
+    def _on_rank_zero(self, action: Callable[[], Any]) -> Any:
+        """Run an action on rank 0 and return its result on every rank; every rank raises where it failed."""
+        answer: list[Any] = [None]
         if dist.get_rank() == 0:
             try:
-                action()
+                answer = [action()]
             except OSError as error:
-                failure = [_first_line(error)]
-        dist.broadcast_object_list(failure, src=0)
-        if failure[0] is not None:
-            raise OSError(failure[0])
+                answer = [OSError(_first_line(error))]
+        dist.broadcast_object_list(answer, src=0)
+        if isinstance(answer[0], OSError):
+            raise answer[0]
+        return answer[0]
 
     def _shortage(self, content: dict[str, Any]) -> str:
         """Return why a checkpoint cannot fit on the disk; empty where it can. Every rank returns the same."""
@@ -172,9 +178,9 @@ class CheckpointSaver:
         )
         return False
 
-    def _discard(self, iteration: int) -> None:
-        if dist.get_rank() == 0:
-            shutil.rmtree(folder.partial_path(self.root, iteration), ignore_errors=True)
+    def _discard(self, partial: Path | None) -> None:
+        if partial is not None and dist.get_rank() == 0:
+            shutil.rmtree(partial, ignore_errors=True)
 
     def _async_queue(self) -> Any:
         if self._queue is None:

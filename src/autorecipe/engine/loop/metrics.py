@@ -13,6 +13,9 @@ from typing import Any, Protocol
 
 from autorecipe.errors import EnvironmentProblem
 
+TEST_SUFFIX = " test"
+"""Ends the names of what is measured on the test set, once, after training."""
+
 
 class MetricSink(Protocol):
     """Takes the numbers of one step."""
@@ -35,7 +38,7 @@ class JsonLinesSink:
             resumed_at: iteration that training continues from; 0 starts the file anew.
         """
         path.parent.mkdir(parents=True, exist_ok=True)
-        kept = [line for line in _complete_lines(path) if json.loads(line)["iteration"] <= resumed_at] if resumed_at else []
+        kept = [line for line, row in _complete_lines(path) if _is_done(row, resumed_at)] if resumed_at else []
         temporary = path.with_name(f"{path.name}.new")
         temporary.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
         temporary.replace(path)
@@ -55,8 +58,12 @@ class JsonLinesSink:
 class TensorBoardSink:
     """TensorBoard event files under upstream's tag names."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, resumed_at: int) -> None:
         """Open.
+
+        Args:
+            folder: where event files go.
+            resumed_at: iteration that training continues from; later events of an earlier run are hidden.
 
         Raises:
             EnvironmentProblem: TensorBoard is not installed.
@@ -68,7 +75,7 @@ class TensorBoardSink:
                 "logger.tensorboard_dir is set and TensorBoard is not installed",
                 hint="pip install tensorboard, or set logger.tensorboard_dir=null",
             ) from None
-        self._writer: Any = SummaryWriter(log_dir=str(folder), max_queue=1000)
+        self._writer: Any = SummaryWriter(log_dir=str(folder), max_queue=1000, purge_step=resumed_at + 1 if resumed_at else None)
 
     def write(self, iteration: int, values: Mapping[str, float], *, consumed_samples: int) -> None:
         """Record each value against steps and against samples."""
@@ -126,8 +133,13 @@ class Sinks:
             sink.close()
 
 
-def _complete_lines(path: Path) -> list[str]:
-    """Return the lines of a file that are whole JSON: a kill may leave a torn last one."""
+def _is_done(row: Mapping[str, Any], resumed_at: int) -> bool:
+    """Return whether a record will not be made again: the evaluation on the test set comes after every last step."""
+    return row["iteration"] <= resumed_at and not any(name.endswith(TEST_SUFFIX) for name in row)
+
+
+def _complete_lines(path: Path) -> list[tuple[str, dict[str, Any]]]:
+    """Return lines of a file that are whole JSON, parsed too: a kill may leave a torn last one."""
     if not path.is_file():
         return []
     whole = []
@@ -137,5 +149,5 @@ def _complete_lines(path: Path) -> list[str]:
         except json.JSONDecodeError:
             continue
         if isinstance(row, dict) and isinstance(row.get("iteration"), int):
-            whole.append(line)
+            whole.append((line, row))
     return whole

@@ -59,7 +59,7 @@ class Reporter:
         if self._is_last and metrics_path is not None:
             sinks.append(JsonLinesSink(metrics_path, resumed_at=resumed_at))
         if self._is_last and settings.tensorboard_dir is not None:
-            sinks.append(TensorBoardSink(settings.tensorboard_dir))
+            sinks.append(TensorBoardSink(settings.tensorboard_dir, resumed_at=resumed_at))
         if self._is_last and settings.wandb_project:
             sinks.append(
                 WandbSink(project=settings.wandb_project, name=settings.wandb_name, folder=settings.wandb_dir, config=config)

@@ -61,6 +61,7 @@ class LoopSettings:
         async_save: write checkpoints beside training.
         save_optim: whether checkpoints hold the optimizer's state.
         save_rng: whether checkpoints hold the random generators' states.
+        verify_integrity: take and check checksums of checkpoints of any size.
         load_optim: whether to resume the optimizer's state.
         load_rng: whether to resume the random generators' states.
         finetune: load weights only and start at iteration 0.
@@ -102,6 +103,7 @@ class LoopSettings:
     async_save: bool
     save_optim: bool
     save_rng: bool
+    verify_integrity: bool
     load_optim: bool
     load_rng: bool
     finetune: bool
@@ -222,6 +224,7 @@ def read_settings(run: RunConfig) -> LoopSettings:
         async_save=read.flag("checkpoint.async_save"),
         save_optim=read.flag("checkpoint.save_optim", True),
         save_rng=read.flag("checkpoint.save_rng", True),
+        verify_integrity=read.flag("checkpoint.verify_integrity"),
         load_optim=read.flag("checkpoint.load_optim", True),
         load_rng=read.flag("checkpoint.load_rng", True),
         finetune=read.flag("checkpoint.finetune"),

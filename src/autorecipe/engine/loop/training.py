@@ -91,7 +91,7 @@ class TrainingLoop:
         self.reporter = reporter
         self._meter = IntervalMeter()
         self._memory_lines_left = 2
-        self._saved_at: int | None = None
+        self._saved_at = state.iteration
 
     def run(self) -> int:
         """Train, evaluate at the end, and return the exit code: 0, 128 + signal, or 3 where the last save failed.
@@ -110,7 +110,7 @@ class TrainingLoop:
             while not settings.skip_train and state.iteration < settings.train_iters and stop is Stop.NONE:
                 stop = self._iterate(vote)
         if self.parts.saver is not None:
-            if state.iteration and self._saved_at != state.iteration and not settings.skip_train:
+            if self._saved_at != state.iteration:
                 self._save()
             self.parts.saver.close()
         if stop is Stop.NONE:

@@ -30,6 +30,6 @@ def save() -> Callable[..., Path]:
     def save_one(root: Path, iteration: int, content: bytes = b"weights") -> Path:
         partial = folder.open_partial(root, iteration)
         (partial / "shard.distcp").write_bytes(content)
-        return folder.publish(root, manifest(iteration))
+        return folder.publish(partial, manifest(iteration))
 
     return save_one

@@ -55,3 +55,15 @@ def test_a_resumed_trace_drops_steps_that_will_be_done_again_and_a_torn_line(tmp
     assert rows[-1]["lm loss"] is None
     JsonLinesSink(path, resumed_at=0).close()
     assert path.read_text() == ""
+
+
+def test_the_test_sets_record_is_made_again_by_a_resumed_run(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    sink = JsonLinesSink(path, resumed_at=0)
+    sink.write(4, {"lm loss": 1.0}, consumed_samples=8)
+    sink.write(4, {"lm loss test": 2.0}, consumed_samples=8)
+    sink.close()
+    JsonLinesSink(path, resumed_at=4).close()
+    assert [json.loads(line) for line in path.read_text().splitlines()] == [
+        {"iteration": 4, "consumed_samples": 8, "lm loss": 1.0}
+    ]
