@@ -18,54 +18,67 @@ import sys
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 if importlib.util.find_spec("autorecipe") is None:
     sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
 
 from autorecipe.api.train import ENGINES, MODES, TrainPlan, TrainRequest, environment_defaults, prepare_training
+from autorecipe.config.convenience import CONVENIENCE_FLAGS, join_overrides
 from autorecipe.errors import AutorecipeError, EnvironmentProblem, UsageError
 from autorecipe.schema.finding import Severity
 
-FLAGS: dict[str, str] = {
-    "seq-length": "dataset.seq_length",
-    "max-steps": "train.train_iters",
-    "global-batch-size": "train.global_batch_size",
-    "micro-batch-size": "train.micro_batch_size",
-    "eval-interval": "validation.eval_interval",
-    "eval-iters": "validation.eval_iters",
-    "distributed-timeout-minutes": "dist.distributed_timeout_minutes",
-    "lr": "optimizer.lr",
-    "min-lr": "optimizer.min_lr",
-    "warmup-iters": "scheduler.lr_warmup_iters",
-    "lr-decay-iters": "scheduler.lr_decay_iters",
-    "log-interval": "logger.log_interval",
-    "dataset-cache": "dataset.path_to_cache",
-    "tokenizer-type": "tokenizer.tokenizer_type",
-    "tokenizer-model": "tokenizer.tokenizer_model",
-    "vocab-size": "tokenizer.vocab_size",
-    "tp": "model.tensor_model_parallel_size",
-    "pp": "model.pipeline_model_parallel_size",
-    "cp": "model.context_parallel_size",
-    "vp": "model.virtual_pipeline_model_parallel_size",
-    "ep": "model.expert_model_parallel_size",
-    "etp": "model.expert_tensor_parallel_size",
-    "save-dir": "checkpoint.save",
-    "load-dir": "checkpoint.load",
-    "save-interval": "checkpoint.save_interval",
-    "most-recent-k": "checkpoint.most_recent_k",
-    "wandb-project": "logger.wandb_project",
-    "wandb-entity": "logger.wandb_entity",
-    "wandb-name": "logger.wandb_exp_name",
-    "wandb-dir": "logger.wandb_save_dir",
+FURTHER_FLAGS: dict[str, str] = {
+    "--eval_interval": "validation.eval_interval",
+    "--eval_iters": "validation.eval_iters",
+    "--distributed_timeout_minutes": "dist.distributed_timeout_minutes",
+    "--lr_decay_iters": "scheduler.lr_decay_iters",
+    "--log_interval": "logger.log_interval",
+    "--dataset_cache": "dataset.path_to_cache",
+    "--tokenizer_type": "tokenizer.tokenizer_type",
+    "--tokenizer_model": "tokenizer.tokenizer_model",
+    "--vocab_size": "tokenizer.vocab_size",
+    "--most_recent_k": "checkpoint.most_recent_k",
+    "--wandb_project": "logger.wandb_project",
+    "--wandb_entity": "logger.wandb_entity",
+    "--wandb_name": "logger.wandb_exp_name",
+    "--wandb_dir": "logger.wandb_save_dir",
 }
-"""Upstream's convenience flags and the path that each one sets."""
+"""Flags of upstream's run_recipe.py beside the convenience flags, and the path that each one sets."""
+
+ALIASES: dict[str, tuple[str, ...]] = {
+    "tensor_model_parallel_size": ("--tp",),
+    "pipeline_model_parallel_size": ("--pp",),
+    "context_parallel_size": ("--cp",),
+    "virtual_pipeline_model_parallel_size": ("--vp",),
+    "expert_model_parallel_size": ("--ep",),
+    "expert_tensor_parallel_size": ("--etp",),
+    "pretrained_checkpoint": ("--from",),
+}
+"""Further spellings that upstream accepts."""
+
+
+def _add_config_flags(parser: argparse.ArgumentParser) -> None:
+    """Add every flag that stands for a configuration path, with dashes as well as underscores."""
+    for flag in CONVENIENCE_FLAGS:
+        names = [*flag.flags, *ALIASES.get(flag.dest, ())]
+        names += [flag.name.replace("_", "-")] if "_" in flag.name else []
+        parser.add_argument(*names, dest=flag.dest, metavar=flag.metavar, help=flag.help)
+    for name, path in FURTHER_FLAGS.items():
+        parser.add_argument(name, name.replace("_", "-"), dest=path, metavar="VALUE", help=f"sets {path}")
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are raised, so that only rank 0 prints them."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise a usage error."""
+        raise UsageError(message, hint="--help lists the options")
 
 
 def parse_request(arguments: Sequence[str]) -> tuple[TrainRequest, argparse.Namespace]:
     """Turn the command line into a request; flags become overrides, typed overrides win over them."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
-    )
+    parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
     parser.add_argument("--recipe", help="recipe name or alias")
     parser.add_argument("--model", help="model stem; with --mode it names <model>_<mode>_config")
     parser.add_argument("--mode", choices=MODES, help="inferred from the recipe's name when not given")
@@ -74,9 +87,7 @@ def parse_request(arguments: Sequence[str]) -> tuple[TrainRequest, argparse.Name
     parser.add_argument(
         "--step_func", "--step-func", default="llm_step", help="upstream's forward step; this engine has llm_step"
     )
-    for flag, path in FLAGS.items():
-        spellings = [f"--{flag}"] + ([f"--{flag.replace('-', '_')}"] if "-" in flag else [])
-        parser.add_argument(*spellings, dest=path, metavar="VALUE", help=f"sets {path}")
+    _add_config_flags(parser)
     parser.add_argument(
         "--engine", choices=ENGINES, default="core", help="core is this project's; the others start upstream's program"
     )
@@ -95,12 +106,13 @@ def parse_request(arguments: Sequence[str]) -> tuple[TrainRequest, argparse.Name
         raise UsageError("--model needs --mode", hint="add --mode pretrain")
     task = "peft" if given.mode in ("lora", "dora") else given.mode
     recipe = given.recipe or f"{given.model}_{task}_config"
-    flags = [f"{path}={value}" for path in FLAGS.values() if (value := getattr(given, path)) is not None]
+    further = [f"{path}={value}" for path in FURTHER_FLAGS.values() if (value := getattr(given, path)) is not None]
+    flags = join_overrides(vars(given), [*further, *rest])
     if given.step_func not in ("llm_step", "gpt_step") and given.engine == "core":
         raise UsageError(f"--step_func {given.step_func} is not in --engine core", hint="add --engine bridge")
     request = TrainRequest(
         recipe=recipe,
-        overrides=(*_dataset_overrides(given), *flags, *rest),
+        overrides=(*_dataset_overrides(given), *flags),
         mode=given.mode,
         dataset=given.dataset,
         engine=given.engine,

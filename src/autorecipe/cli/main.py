@@ -36,6 +36,7 @@ COMMANDS: dict[str, LazyCommand] = {
     "explain": LazyCommand("autorecipe.cli.explain:explain", "Show the page of a rule or of a configuration field."),
     "config": LazyCommand("autorecipe.cli.config:config", "Show, compare and look up configurations, by layer of change."),
     "recommend": LazyCommand("autorecipe.cli.recommend:recommend", "Recommend a recipe and the command that starts it."),
+    "data": LazyCommand("autorecipe.cli.data:data", "Prepare training data: JSON Lines text to indexed .bin/.idx files."),
     "parity": LazyCommand("autorecipe.cli.parity:parity", "Prove that two runs give the same loss, or say where they part."),
 }
 """Top-level commands in the order that help lists them: daily verbs first, then management nouns."""
