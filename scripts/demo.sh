@@ -16,10 +16,11 @@ cd "$root"
 say() { printf '\n== %s\n' "$*"; }
 show() { printf '$ %s\n' "$*"; "$@"; }
 
-# The smoke run: the model of upstream's correlation guide, small enough for two CPU cores.
+# The smoke run: the model of upstream's correlation guide, small enough for two CPU cores. Weights are drawn on the host:
+# drawn on the devices, each tensor-parallel rank draws its own, and two layouts start from different models.
 common=(--recipe vanilla_gpt_pretrain_config --dataset mock
   model.num_layers=2 model.hidden_size=256 model.num_attention_heads=4 model.ffn_hidden_size=1024
-  model.seq_length=128 dataset.seq_length=128 model.attention_dropout=0 model.hidden_dropout=0
+  model.seq_length=128 dataset.seq_length=128 model.attention_dropout=0 model.hidden_dropout=0 model.use_cpu_initialization=true
   train.train_iters=10 train.global_batch_size=8 train.micro_batch_size=2
   validation.eval_interval=10 validation.eval_iters=1
   optimizer.lr=3e-4 optimizer.min_lr=3e-5 scheduler.lr_warmup_iters=1 scheduler.lr_decay_iters=10

@@ -101,4 +101,5 @@ def read_trace(folder: Path) -> list[dict[str, Any]]:
     """Return the numbers of a run that must not depend on kills: everything but time."""
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     timing = ("iteration-time", "throughput", "tokens-per-second")
-    return [{name: value for name, value in row.items() if name not in timing} for row in rows]
+    steps = [row for row in rows if "iteration" in row]
+    return [{name: value for name, value in row.items() if name not in timing} for row in steps]

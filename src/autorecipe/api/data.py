@@ -60,7 +60,7 @@ def index_text(
     command += ["--vocab-size", str(vocab_size)] if vocab_size is not None else []
     command += ["--no-eod"] if no_eod else []
     command += ["--overwrite"] if overwrite else []
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode == 0:
         report: dict[str, Any] = json.loads(done.stdout)
         return report

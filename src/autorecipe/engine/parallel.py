@@ -171,6 +171,9 @@ def warm_up_default_generator(run: RunConfig, context: ParallelContext) -> None:
 
     if not reads_default_generator(run):
         return
+    # With weights drawn on the host, upstream's warm-up still draws on the device: two generators there, one here.
+    if standin.is_active() and run.get("model.use_cpu_initialization", None) is True:
+        return
     layout, dtype = context.layout, view_precision(run).dtype
     hidden = run.get("model.hidden_size")
     ffn = (run.get("model.ffn_hidden_size", None) or 4 * hidden) // layout.tp

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch.distributed as dist
 
+from autorecipe import __version__
 from autorecipe.config.views import view_model
 from autorecipe.engine import build, compat, optimizer, parallel, step
 from autorecipe.engine.checkpoint import folder
@@ -32,8 +33,9 @@ from autorecipe.engine.loop.router import SideLosses
 from autorecipe.engine.loop.schedule import build_scheduler, read_schedule
 from autorecipe.engine.loop.settings import LoopSettings, read_settings
 from autorecipe.engine.loop.training import TrainingLoop, TrainingParts, TrainState
+from autorecipe.engine.precision import view_precision
 from autorecipe.errors import AutorecipeError
-from autorecipe.schema.run import RunConfig
+from autorecipe.schema.run import OriginKind, RunConfig
 from autorecipe.schema.value import to_jsonable
 
 
@@ -79,6 +81,8 @@ def train(run: RunConfig, options: TrainOptions | None = None) -> int:
         say = _speaker(context.rank)
         for note in (*run.notes, *vocabulary.notes, *schedule.notes):
             say(f"note: {note}")
+        for line in _header(run):
+            say(line)
         say(f"layout {context.layout.render()}, {context.world_size} processes ({context.backend}); {spec.render()}")
         plan = _share(lambda: _find_checkpoints(run, settings, options, identity, say), context.rank)
         chunks = build.build_model(run, context)
@@ -106,6 +110,14 @@ def train(run: RunConfig, options: TrainOptions | None = None) -> int:
             padded_vocab_size=build.padded_vocab_size(run, context.layout.tp),
             metrics_path=options.metrics_path or _default_metrics_path(settings),
             resumed_at=state.iteration,
+            facts={
+                "framework": "autorecipe",
+                "recipe": run.recipe,
+                "precision": _precision_name(run),
+                "train_iters": settings.train_iters,
+                "world_size": context.world_size,
+                "layout": context.layout.render(),
+            },
             config=run.values,
         )
         reporter.report_parameters(
@@ -159,6 +171,21 @@ def train(run: RunConfig, options: TrainOptions | None = None) -> int:
             reporter.close()
     finally:
         parallel.shut_down()
+
+
+def _header(run: RunConfig) -> list[str]:
+    """Return what a log must say first: which program, which recipe, and every override."""
+    typed = [f"{path}={run.values[path]}" for path, origin in run.origins.items() if origin.kind is OriginKind.OVERRIDE]
+    lines = [
+        f"autorecipe {__version__}, engine core, Megatron-Core {compat.core_release()}: recipe {run.recipe or 'none'} of release "
+        f"{run.release or 'unknown'}, mixed_precision={_precision_name(run)}"
+    ]
+    return [*lines, f"overrides: {' '.join(typed)}"] if typed else lines
+
+
+def _precision_name(run: RunConfig) -> str:
+    precision = view_precision(run)
+    return "bf16" if precision.bf16 else "fp16" if precision.fp16 else "fp32"
 
 
 def _quiet_core() -> None:

@@ -30,17 +30,19 @@ class MetricSink(Protocol):
 class JsonLinesSink:
     """One JSON object per record, with full precision; flushed after each, so that a killed run keeps its trace."""
 
-    def __init__(self, path: Path, *, resumed_at: int) -> None:
+    def __init__(self, path: Path, *, resumed_at: int, facts: Mapping[str, Any] | None = None) -> None:
         """Open for appending; records after the resumed iteration belong to steps that will be done again and are dropped.
 
         Args:
             path: the file.
             resumed_at: iteration that training continues from; 0 starts the file anew.
+            facts: about the run, for the first line, which has no iteration.
         """
         path.parent.mkdir(parents=True, exist_ok=True)
         kept = [line for line, row in _complete_lines(path) if _is_done(row, resumed_at)] if resumed_at else []
         temporary = path.with_name(f"{path.name}.new")
-        temporary.write_text("".join(f"{line}\n" for line in kept), encoding="utf-8")
+        lines = [json.dumps(dict(facts)), *kept] if facts else kept
+        temporary.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         temporary.replace(path)
         self._file = path.open("a", encoding="utf-8")
 

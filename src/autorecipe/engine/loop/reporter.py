@@ -34,6 +34,7 @@ class Reporter:
         padded_vocab_size: int,
         metrics_path: Path | None,
         resumed_at: int,
+        facts: Mapping[str, Any],
         config: Mapping[str, Any],
     ) -> None:
         """Open the sinks on the last rank.
@@ -46,6 +47,7 @@ class Reporter:
             padded_vocab_size: rows of the output layer.
             metrics_path: JSON Lines file, or None.
             resumed_at: iteration that training continues from.
+            facts: about the run, for the first line of the JSON Lines file.
             config: resolved configuration, for Weights & Biases.
         """
         self._settings = settings
@@ -57,7 +59,7 @@ class Reporter:
         self.progress = Progress(settings.train_iters, enabled=self._is_last)
         sinks: list[MetricSink] = []
         if self._is_last and metrics_path is not None:
-            sinks.append(JsonLinesSink(metrics_path, resumed_at=resumed_at))
+            sinks.append(JsonLinesSink(metrics_path, resumed_at=resumed_at, facts=facts))
         if self._is_last and settings.tensorboard_dir is not None:
             sinks.append(TensorBoardSink(settings.tensorboard_dir, resumed_at=resumed_at))
         if self._is_last and settings.wandb_project:

@@ -67,3 +67,14 @@ def test_the_test_sets_record_is_made_again_by_a_resumed_run(tmp_path: Path) -> 
     assert [json.loads(line) for line in path.read_text().splitlines()] == [
         {"iteration": 4, "consumed_samples": 8, "lm loss": 1.0}
     ]
+
+
+def test_facts_stand_first_and_once(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    for resumed_at in (0, 1):
+        sink = JsonLinesSink(path, resumed_at=resumed_at, facts={"framework": "autorecipe"})
+        sink.write(resumed_at + 1, {"lm loss": 1.0}, consumed_samples=8)
+        sink.close()
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert rows[0] == {"framework": "autorecipe"}
+    assert [row["iteration"] for row in rows[1:]] == [1, 2]
