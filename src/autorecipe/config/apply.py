@@ -7,7 +7,7 @@ upstream does to the values afterwards (see `resolve`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from autorecipe.config.annotations import check_value, describe_type
@@ -114,29 +114,30 @@ def _closed_section(state: Resolution, override: Override) -> Problem | None:
 
 
 def _absent_from_class(state: Resolution, override: Override) -> Problem | None:
-    """A field of the release that this recipe's own class lacks is unknown to upstream as well."""
+    """A field of the release that this recipe's own classes lack is unknown to upstream as well."""
     path = override.path
     if path in state.values or has_children(path, state.values):
         return None
     section = path.split(".", 1)[0]
-    if path.count(".") != 1 or not state.has_section(section):
+    if not state.has_section(section):
         return None
     if section == "model" and len(list(state.children("model"))) < COMPLETE_MODEL_FIELDS:
         return None
-    class_name = state.get(section + CLASS_MARK)
-    if not isinstance(class_name, str):
-        return None
-    problem = unknown_key(path, state.schema, state.values)
+    holder = path
+    while "." in holder and not (has_children(holder, state.values) or holder in state.values):
+        holder = holder.rpartition(".")[0]
+    class_name = state.get(holder + CLASS_MARK)
     declared = state.schema.get(path)
     classes = (
         f" (a field of {', '.join(declared.config_classes[:4])})" if declared is not None and declared.config_classes else ""
     )
-    return Problem(
-        code="unknown-key",
-        path=path,
-        message=f"{class_name}, which this recipe uses for {section}, has no such field{classes}",
-        hint=problem.hint,
-    )
+    if holder in state.values and not isinstance(class_name, str):
+        message = f"{holder} is {render_for_message(state.values[holder])} in this recipe, so it has no such field{classes}"
+    else:
+        owner = class_name if isinstance(class_name, str) else f"the {section} section"
+        message = f"{owner}, which this recipe uses for {holder}, has no such field{classes}"
+    hint = unknown_key(path, state.schema, state.values).hint
+    return Problem(code="unknown-key", path=path, message=message, hint=hint)
 
 
 def _apply_section(state: Resolution, override: Override) -> Problem | None:
@@ -145,13 +146,36 @@ def _apply_section(state: Resolution, override: Override) -> Problem | None:
         _build_section(state, path.removesuffix(CLASS_MARK), str(value), override.text)
         return None
     if override.operation is Operation.DELETE:
-        state.note("TRAP-DELETE", f"{override.text} has no effect: Megatron Bridge keeps the section", remedy=f"set {path}=null")
+        return _delete_section(state, override)
+    absent = _absent_from_class(state, override)
+    if absent is not None:
+        return absent
+    if value == {} and not state.has_section(path):
+        hint = f'give the class: "{path}={{_target_:megatron.bridge...CLASS, ...}}"'
+        message = f"is {render_for_message(state.get(path))} here, and an empty dictionary builds nothing"
+        return Problem(code="unset-section", path=path, message=message, hint=hint)
+    if value == {}:
+        state.note("TRAP-DELETE", f"{override.text} has no effect: it merges nothing into {path}", remedy=f"set fields of {path}")
         return None
     for child in state.children(path):
         del state.values[child]
         state.origins.pop(child, None)
     _write(state, path, value, override.text)
     return None
+
+
+def _delete_section(state: Resolution, override: Override) -> Problem | None:
+    path = override.path
+    if override.has_value and override.value is not None:
+        return _not_deletable(path, "it is a section, which no value equals", f"write {path}=null where it may be unset")
+    if not state.has_section(path) and state.get(path) is None:
+        return _not_deletable(path, "it is not set", f"drop {override.text} from the overrides")
+    state.note("TRAP-DELETE", f"{override.text} has no effect: Megatron Bridge keeps the section", remedy=f"set {path}=null")
+    return None
+
+
+def _not_deletable(path: str, why: str, hint: str) -> Problem:
+    return Problem(code="wrong-value", path=path, message=f"cannot be deleted: {why}", hint=hint)
 
 
 def _build_section(state: Resolution, section: str, class_name: str, text: str) -> None:
@@ -235,19 +259,10 @@ def _delete(state: Resolution, override: Override) -> Problem | None:
     """`~KEY`: removes a key of a dictionary; a declared field is restored by upstream, so it stays and a note says so."""
     current = state.get(override.path)
     if current is None:
-        return Problem(
-            code="unknown-key",
-            path=override.path,
-            message="cannot be deleted: it is not set",
-            hint=f"drop {override.text} from the overrides",
-        )
+        return _not_deletable(override.path, "it is not set", f"drop {override.text} from the overrides")
     if override.has_value and override.value is not None and override.value != current:
-        return Problem(
-            code="wrong-value",
-            path=override.path,
-            message=f"cannot be deleted: it is {render_for_message(current)}, not {render_for_message(override.value)}",
-            hint=f"write ~{override.path}",
-        )
+        why = f"it is {render_for_message(current)}, not {render_for_message(override.value)}"
+        return _not_deletable(override.path, why, f"write ~{override.path}")
     if override.kind is KeyKind.FREE:
         del state.values[override.path]
         state.origins.pop(override.path, None)
@@ -273,26 +288,23 @@ def _resolve_interpolations(state: Resolution, overrides: Sequence[Override]) ->
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    tree: dict[str, Any] = {}
-    for path, value in state.values.items():
-        *parents, leaf = path.split(".")
-        node = tree
-        for part in parents:
-            child = node.setdefault(part, {})
-            if not isinstance(child, dict):
-                child = node[part] = {}
-            node = child
-        if not (leaf in node and isinstance(node[leaf], dict)):
-            node[leaf] = list(value) if isinstance(value, tuple) else value
-    config = OmegaConf.create(tree)
+    waiting = {item.path for item in pending}
+    config = OmegaConf.create(_tree_of({path: value for path, value in state.values.items() if path not in waiting}))
     problems: list[Problem] = []
+    broken: set[str] = set()
     for item in pending:
         try:
+            OmegaConf.update(config, item.path, state.values[item.path], force_add=True)
+        except OmegaConfBaseException as error:
+            problems.append(_interpolation_problem(item, error))
+            broken.add(item.path)
+    for item in pending:
+        if item.path in broken:
+            continue
+        try:
             value = OmegaConf.select(config, item.path, throw_on_resolution_failure=True)
-        except (OmegaConfBaseException, RecursionError) as error:
-            first = str(error).splitlines()[0] if str(error) else type(error).__name__
-            hint = "use ${section.field} or ${oc.env:NAME}"
-            problems.append(Problem(code="override-syntax", path=item.path, message=f"{item.value!r}: {first}", hint=hint))
+        except (OmegaConfBaseException, RecursionError, ValueError) as error:
+            problems.append(_interpolation_problem(item, error))
             continue
         plain = OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
         located = locate_key(item.path, state.schema, state.values)
@@ -303,3 +315,25 @@ def _resolve_interpolations(state: Resolution, overrides: Sequence[Override]) ->
             continue
         state.values[item.path] = checked.value
     return problems
+
+
+def _interpolation_problem(item: Override, error: Exception) -> Problem:
+    first = str(error).splitlines()[0] if str(error) else type(error).__name__
+    message = f"{item.value!r}: {first}"
+    return Problem(code="override-syntax", path=item.path, message=message, hint="use ${section.field} or ${oc.env:NAME}")
+
+
+def _tree_of(values: Mapping[str, FieldValue]) -> dict[str, Any]:
+    """Nest flat values; where a value and fields share a path, the fields count."""
+    tree: dict[str, Any] = {}
+    for path, value in values.items():
+        *parents, leaf = path.split(".")
+        node = tree
+        for part in parents:
+            child = node.get(part)
+            if not isinstance(child, dict):
+                child = node[part] = {}
+            node = child
+        if not isinstance(node.get(leaf), dict):
+            node[leaf] = list(value) if isinstance(value, tuple) else value
+    return tree

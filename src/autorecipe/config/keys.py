@@ -144,19 +144,24 @@ def suggest_keys(path: str, schema: ConfigSchema, base: Mapping[str, FieldValue]
 
     A field of the same name in another section comes first, then near misses in the section, then anywhere.
     """
-    known = [name for name in {*schema, *(base or ())} if not name.endswith(CLASS_MARK)]
+    known = dict.fromkeys(name for name in (*schema, *(base or ())) if not name.endswith(CLASS_MARK))
     section, _, leaf = path.rpartition(".")
     by_leaf: defaultdict[str, list[str]] = defaultdict(list)
     for name in known:
         by_leaf[name.rsplit(".", 1)[-1]].append(name)
-    found: list[str] = []
-    if leaf.lower() in SHORT_NAMES:
-        found.append(SHORT_NAMES[leaf.lower()])
+    found = [SHORT_NAMES[leaf.lower()]] if leaf.lower() in SHORT_NAMES else []
     found += sorted(by_leaf.get(leaf, []), key=lambda name: (name.count("."), name))
-    siblings = [name for name in known if name.rpartition(".")[0] == section]
-    found += [f"{section}.{name}" if section else name for name in near_misses(leaf, [s.rsplit(".", 1)[-1] for s in siblings])]
-    if len(found) < limit:
-        found += near_misses(path, known)
+    prefix = f"{section}." if section else ""
+    siblings = [name.removeprefix(prefix) for name in known if name.startswith(prefix) and "." not in name.removeprefix(prefix)]
+    found += [prefix + name for name in near_misses(leaf, siblings)]
     if not found:
-        found += [by_leaf[name][0] for name in near_misses(leaf, list(by_leaf))]
-    return [name for name in dict.fromkeys(found) if name in schema or (base is not None and name in base)][:limit]
+        sections = {name.split(".", 1)[0] for name in known if "." in name}
+        head, _, rest = path.partition(".")
+        close = near_misses(head, sorted(sections)) if head not in sections else []
+        inside = [name for name in known if name.split(".", 1)[0] in close]
+        found += near_misses(path, inside) if rest else close
+    if not found:
+        found += [by_leaf[name][0] for name in near_misses(leaf, [name for name in by_leaf if abs(len(name) - len(leaf)) < 6])]
+    if not found and section:
+        found += suggest_keys(section, schema, base, limit=limit)  # the mistake may be in a parent
+    return [name for name in dict.fromkeys(found) if name in known][:limit]

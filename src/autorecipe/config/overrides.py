@@ -134,7 +134,7 @@ def _check_section(
     )
     if assignment.operation is Operation.DELETE:
         return [whole], []
-    if isinstance(value, dict):
+    if isinstance(value, dict) and value:
         overrides: list[Override] = []
         problems: list[Problem] = []
         for key, item in value.items():
@@ -146,7 +146,7 @@ def _check_section(
             overrides += found
             problems += wrong
         return overrides, problems
-    if (value is None and takes_null) or (isinstance(value, str) and takes_name):
+    if value == {} or (value is None and takes_null) or (isinstance(value, str) and takes_name):
         return [whole], []
     legal = ["a dictionary of its fields", *(["null"] if takes_null else []), *(["the name of a preset"] if takes_name else [])]
     example = next(iter(sorted(name for name in schema if name.startswith(path + "."))), f"{path}.FIELD")
