@@ -15,7 +15,16 @@ from typing import Any
 
 from autorecipe.catalog.files import write_lines
 from autorecipe.catalog.naming import LIBRARY_SUFFIX, modality_of, mode_of, parse_name
-from autorecipe.catalog.records import Base, BaseTable, add_common, common_bases, needed_bases, subtract_common
+from autorecipe.catalog.records import (
+    HABITS,
+    Base,
+    BaseTable,
+    add_common,
+    common_bases,
+    needed_bases,
+    shared_values,
+    subtract_common,
+)
 from autorecipe.config.views import view_layout, view_seq_length
 from autorecipe.schema.run import RunConfig
 
@@ -40,6 +49,9 @@ SUMMARY_COLUMNS = (
     "dataset",
 )
 
+MINIMUM_GROUP = 8
+"""Recipes of one kind and mode from which on it pays to store shared values once."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
@@ -52,8 +64,6 @@ class Inputs:
         core_digest: SHA-256 over the Megatron-Core tree.
         config_digests: Hugging Face id -> SHA-256 of its configuration.
         config_origins: Hugging Face id -> where the configuration came from, where that is not the shipped one.
-        versions: Python, torch and transformers used.
-        standins: packages that were stand-ins.
     """
 
     release: str
@@ -62,8 +72,6 @@ class Inputs:
     core_digest: str
     config_digests: Mapping[str, str] = field(default_factory=dict)
     config_origins: Mapping[str, str] = field(default_factory=dict)
-    versions: Mapping[str, str] = field(default_factory=dict)
-    standins: tuple[str, ...] = ()
 
 
 @dataclass
@@ -74,11 +82,15 @@ class Evaluation:
         records: function key -> record.
         bases: base id -> raw description.
         broken_modules: module -> why it could not be imported.
+        versions: Python, torch, transformers and Megatron-Core in the subprocess.
+        standins: packages that were stand-ins.
     """
 
     records: dict[str, dict[str, Any]] = field(default_factory=dict)
     bases: dict[str, dict[str, Any]] = field(default_factory=dict)
     broken_modules: dict[str, str] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)
+    standins: set[str] = field(default_factory=set)
 
 
 def write_release(directory: Path, evaluation: Evaluation, inputs: Inputs) -> dict[str, Any]:
@@ -86,6 +98,7 @@ def write_release(directory: Path, evaluation: Evaluation, inputs: Inputs) -> di
     table = BaseTable(_stored_bases(evaluation.bases))
     records = [evaluation.records[key] for key in sorted(evaluation.records)]
     on_by_index = {index: needed_bases(table, record["bases"]) for index, record in enumerate(records) if "fields" in record}
+    _add_habits(table, records, on_by_index)
     common = common_bases(list(on_by_index.values()))
     keys = _keys(records)
     rows: list[list[Any]] = []
@@ -107,6 +120,20 @@ def write_release(directory: Path, evaluation: Evaluation, inputs: Inputs) -> di
     meta = _meta(records, rows, evaluation, inputs, common)
     (directory / "release.json").write_text(json.dumps(meta, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     return meta
+
+
+def _add_habits(table: BaseTable, records: list[dict[str, Any]], on_by_index: dict[int, dict[str, str]]) -> None:
+    """Let recipes of one kind and mode stand on the values that most of them share."""
+    groups: dict[str, list[int]] = {}
+    for index in on_by_index:
+        mode = mode_of(records[index]["name"])
+        groups.setdefault(f"habits:{records[index]['kind']}-{mode.value if mode else 'other'}", []).append(index)
+    for base_id, members in groups.items():
+        if len(members) >= MINIMUM_GROUP:
+            differences = [table.compress(on_by_index[index], records[index]["fields"]) for index in members]
+            table.add(base_id, shared_values(differences))
+            for index in members:
+                on_by_index[index][HABITS] = base_id
 
 
 def _stored_bases(raw: Mapping[str, Mapping[str, Any]]) -> dict[str, Base]:
@@ -180,7 +207,8 @@ def _stored_fields(
         stored["drop"] = list(compressed.drop)
     model_set = record["model_set"]
     if model_set is None:
-        model_set = sorted({path.split(".")[1] for path in compressed.fields if path.startswith("model.")} - {"_class"})
+        own = table.compress({path: base for path, base in on.items() if path != HABITS}, record["fields"])
+        model_set = sorted({path.split(".")[1] for path in own.fields if path.startswith("model.")} - {"_class"})
     return {**stored, "model_set": model_set}
 
 
@@ -328,8 +356,8 @@ def _meta(
         "core_release": inputs.core_release,
         "bridge_digest": inputs.bridge_digest,
         "core_digest": inputs.core_digest,
-        "versions": dict(sorted(inputs.versions.items())),
-        "standins": list(inputs.standins),
+        "versions": dict(sorted(evaluation.versions.items())),
+        "standins": sorted(evaluation.standins),
         "functions": len(records),
         "names": len(rows),
         "aliases": len(rows) - len(records),

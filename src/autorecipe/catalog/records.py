@@ -7,11 +7,15 @@ the paths that the base has and the recipe has not. `expand` undoes `compress` e
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from autorecipe.schema.value import FieldValue
+
+HABITS = "*"
+"""Path under which a recipe names the values that most recipes of its kind and mode share; they come after all other bases."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,9 +38,13 @@ class Base:
 class BaseTable:
     """Bases by id; expands each at most once."""
 
-    def __init__(self, bases: Mapping[str, Base]) -> None:
+    def __init__(self, bases: dict[str, Base]) -> None:
         self.bases = bases
         self._expanded: dict[str, dict[str, FieldValue]] = {}
+
+    def add(self, base_id: str, base: Base) -> None:
+        """Add one base."""
+        self.bases[base_id] = base
 
     def expand(self, base_id: str) -> Mapping[str, FieldValue]:
         """Return every value of a base by relative path."""
@@ -50,8 +58,8 @@ class BaseTable:
     ) -> dict[str, FieldValue]:
         """Return bases joined, shallow paths first, with fields on top and dropped paths left out."""
         values: dict[str, FieldValue] = {}
-        for path in sorted(on, key=lambda item: (item.count(".") if item else -1, item)):
-            prefix = f"{path}." if path else ""
+        for path in sorted(on, key=_depth):
+            prefix = "" if path in ("", HABITS) else f"{path}."
             values |= {f"{prefix}{name}": value for name, value in self.expand(on[path]).items()}
         for name in drop:
             del values[name]
@@ -63,6 +71,23 @@ class BaseTable:
         start = self.assemble(on, {}, ())
         changed = {path: value for path, value in values.items() if path not in start or not _same(start[path], value)}
         return Base(on=on, fields=dict(sorted(changed.items())), drop=tuple(sorted(set(start) - set(values))))
+
+
+def _depth(path: str) -> tuple[int, str]:
+    return (-1 if path == "" else 99 if path == HABITS else path.count("."), path)
+
+
+def shared_values(differences: list[Base], *, share: float = 0.6) -> Base:
+    """Return the values that at least a share of recipes set on top of their bases."""
+    counts: dict[tuple[str, str], int] = {}
+    values: dict[tuple[str, str], FieldValue] = {}
+    for difference in differences:
+        for path, value in difference.fields.items():
+            key = (path, json.dumps(value, sort_keys=True))
+            counts[key] = counts.get(key, 0) + 1
+            values[key] = value
+    common = {key[0]: values[key] for key, count in counts.items() if count >= share * len(differences)}
+    return Base(fields=dict(sorted(common.items())))
 
 
 def _same(left: FieldValue, right: FieldValue) -> bool:
@@ -86,7 +111,7 @@ def needed_bases(table: BaseTable, on: Mapping[str, str]) -> dict[str, str]:
     """
     kept: dict[str, str] = {}
     values: dict[str, Any] = {}
-    for path in sorted(on, key=lambda item: (item.count(".") if item else -1, item)):
+    for path in sorted(on, key=_depth):
         base = on[path]
         prefix = f"{path}." if path else ""
         nested = "." in path

@@ -61,7 +61,7 @@ def main() -> int:
     _send(
         events,
         event="found",
-        functions=names,
+        functions={name: evaluator.describe(export) for name, export in zip(names, found.exports, strict=True)},
         packages=found.packages,
         broken_modules=found.broken_modules,
         versions=_versions(),

@@ -81,9 +81,12 @@ class Hub:
         del args, kwargs
         tokenizer_id = str(path)
         self.log.tokenizer_ids.append(tokenizer_id)
-        if tokenizer_id not in self.tokenizer_lengths:
-            raise OSError(f"no tokenizer length of {tokenizer_id!r} at hand")
-        return _Sized(self.tokenizer_lengths[tokenizer_id])
+        return HubObject("tokenizer", tokenizer_id, self.tokenizer_lengths.get(tokenizer_id))
+
+    def load_processor(self, path: Any, *args: Any, **kwargs: Any) -> Any:
+        """Return an inert object; stands for `from_pretrained` of image and video processors."""
+        del args, kwargs
+        return HubObject("processor", str(path), None)
 
     def rebase(self, provider: Any) -> Any:
         """Snapshot and track the text part that a multimodal provider handed out."""
@@ -95,6 +98,8 @@ class Hub:
         """Replace network access in transformers and in the bridge tree, where these exist."""
         transformers.AutoConfig.from_pretrained = self.load_config
         transformers.AutoTokenizer.from_pretrained = self.load_tokenizer
+        transformers.AutoProcessor.from_pretrained = self.load_processor
+        transformers.ProcessorMixin.from_pretrained = self.load_processor
         loader = _find("megatron.bridge.models.hf_pretrained.safe_config_loader")
         if loader is not None:
             vars(loader)["safe_load_config_with_retry"] = self.load_config
@@ -162,11 +167,26 @@ def _plain_config(data: Mapping[str, Any]) -> Any:
 
 
 @dataclass(frozen=True)
-class _Sized:
-    length: int
+class HubObject:
+    """A tokenizer or processor that recipes may keep, or ask for its length.
+
+    Attributes:
+        kind: `tokenizer` or `processor`.
+        hf_id: what was loaded.
+        length: tokens, or None where it is not at hand.
+    """
+
+    kind: str
+    hf_id: str
+    length: int | None
 
     def __len__(self) -> int:
+        if self.length is None:
+            raise OSError(f"the number of tokens of {self.hf_id!r} is not at hand")
         return self.length
+
+    def __bool__(self) -> bool:
+        return True
 
 
 def _find(module: str) -> types.ModuleType | None:

@@ -42,11 +42,10 @@ class RecipeEvaluator:
         self.seconds = seconds
         self.missing_files: list[str] = []
 
-    def evaluate(self, export: Export) -> dict[str, Any]:
-        """Return the record of one function; a recipe that raises gives a record with `status` failed."""
+    def describe(self, export: Export) -> dict[str, Any]:
+        """Return what is known of a function without calling it."""
         function = export.function
-        gpu = self._gpu(export)
-        record: dict[str, Any] = {
+        return {
             "name": export.name,
             "kind": export.kind,
             "aliases": export.aliases,
@@ -54,8 +53,14 @@ class RecipeEvaluator:
             "file": self._relative(inspect.getsourcefile(function)),
             "line": function.__code__.co_firstlineno,
             "parameters": parameters_of(function),
-            "emulated_gpu": gpu,
+            "emulated_gpu": self._gpu(export),
         }
+
+    def evaluate(self, export: Export) -> dict[str, Any]:
+        """Return the record of one function; a recipe that raises gives a record with `status` failed."""
+        function = export.function
+        record = self.describe(export)
+        gpu = record["emulated_gpu"]
         try:
             result, probes = self._call(function, gpu)
             record |= result
@@ -126,7 +131,7 @@ class RecipeEvaluator:
 
     def _where(self, error: BaseException) -> str:
         frames = traceback.extract_tb(error.__traceback__)
-        inside = [frame for frame in frames if str(self.bridge) in frame.filename] or list(frames)
+        inside = [frame for frame in frames if str(self.bridge) in frame.filename]
         return f"{self._relative(inside[-1].filename)}:{inside[-1].lineno}" if inside else ""
 
     def note_missing_quantization_files(self) -> None:

@@ -33,6 +33,7 @@ VERSIONS_WHERE_MISSING = {
     "qwen_vl_utils": "0.0.14",
     "triton": "3.4.0",
     "wandb": "0.25.0",
+    "webdataset": "1.0.2",
 }
 """As `VERSIONS`, but an installed package is used: these import without a GPU."""
 
@@ -59,6 +60,10 @@ class StandinMeta(abc.ABCMeta):
         member = make_class(f"{cls.__module__}.{cls.__name__}", name)
         setattr(cls, name, member)
         return member
+
+    def __getitem__(cls, parameters: Any) -> Any:
+        del parameters  # generic classes: `Base[int]` is as inert as `Base`
+        return cls
 
 
 def make_class(module: str, name: str) -> StandinMeta:
