@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from autorecipe.catalog.declarations import schema_lines, subclasses_of
 from autorecipe.catalog.files import write_lines
 from autorecipe.catalog.naming import LIBRARY_SUFFIX, modality_of, mode_of, parse_name
 from autorecipe.catalog.records import (
@@ -84,6 +85,7 @@ class Evaluation:
         broken_modules: module -> why it could not be imported.
         versions: Python, torch, transformers and Megatron-Core in the subprocess.
         standins: packages that were stand-ins.
+        sections: path -> ids of the classes that may stand there, recipes or not.
     """
 
     records: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -91,6 +93,7 @@ class Evaluation:
     broken_modules: dict[str, str] = field(default_factory=dict)
     versions: dict[str, str] = field(default_factory=dict)
     standins: set[str] = field(default_factory=set)
+    sections: dict[str, list[str]] = field(default_factory=dict)
 
 
 def write_release(directory: Path, evaluation: Evaluation, inputs: Inputs) -> dict[str, Any]:
@@ -116,7 +119,7 @@ def write_release(directory: Path, evaluation: Evaluation, inputs: Inputs) -> di
     write_lines(directory / "bases.jsonl", [_base_line(base_id, table.bases[base_id]) for base_id in sorted(used)])
     rows.sort(key=lambda row: str(row[0]))
     _write_table(directory / "summaries.json", SUMMARY_COLUMNS, rows)
-    write_lines(directory / "schema.jsonl", schema_lines(evaluation.bases, records))
+    write_lines(directory / "schema.jsonl", schema_lines(evaluation.bases, evaluation.sections, records))
     meta = _meta(records, rows, evaluation, inputs, common)
     (directory / "release.json").write_text(json.dumps(meta, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     return meta
@@ -297,51 +300,6 @@ def _write_table(path: Path, columns: tuple[str, ...], rows: list[list[Any]]) ->
     path.write_text(f'{{"columns":{json.dumps(columns)},\n"rows":[\n{body}\n]}}\n', encoding="utf-8")
 
 
-def schema_lines(raw: Mapping[str, Mapping[str, Any]], records: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return one line per configuration path: type and default, and the classes that declare it (subclasses implied)."""
-    classes: dict[str, set[str]] = {}
-    for record in records:
-        for path, base_id in record.get("bases", {}).items():
-            start = raw[base_id]["on"].get("", base_id)
-            if start.startswith("class:"):
-                classes.setdefault(path, set()).add(start)
-    fields: dict[str, dict[str, Any]] = {}
-    for path, class_ids in classes.items():
-        for class_id in sorted(class_ids, key=_generality):
-            description = raw[class_id]
-            for name, declared in description["types"].items():
-                full = f"{path}.{name}" if path else name
-                line = fields.setdefault(full, {"path": full, "type": declared})
-                if name in description["fields"]:
-                    line.setdefault("default", description["fields"][name])
-                declaring = line.setdefault("classes", [])
-                if not any(_inherits(raw, class_id, other) for other in declaring):
-                    declaring.append(class_id)
-    for path in sorted({path for record in records for path in record.get("fields", {})} - fields.keys()):
-        if not path.endswith("_class"):
-            # Written to an object that does not declare it, or a key inside a dictionary: legal upstream, without a type.
-            fields[path] = {"path": path, "type": "undeclared", "classes": []}
-    for line in fields.values():
-        line["classes"] = [class_id.rpartition(":")[2] for class_id in line["classes"]]
-    return [fields[path] for path in sorted(fields)]
-
-
-def _inherits(raw: Mapping[str, Mapping[str, Any]], class_id: str, ancestor: str) -> bool:
-    while class_id != ancestor:
-        parent = raw[class_id].get("parent")
-        if parent is None:
-            return False
-        class_id = parent
-    return True
-
-
-def _generality(class_id: str) -> tuple[int, str]:
-    """Order classes so that the most general provider's default is the one a schema shows."""
-    name = class_id.rpartition(":")[2]
-    first = ("GPTModelProvider", "GPTDatasetConfig", "LoRA")
-    return (first.index(name) if name in first else len(first), class_id)
-
-
 def _meta(
     records: list[dict[str, Any]],
     rows: list[list[Any]],
@@ -366,4 +324,5 @@ def _meta(
         "collisions": collisions,
         "config_origins": dict(sorted(inputs.config_origins.items())),
         "common_bases": dict(common),
+        "subclasses": subclasses_of(evaluation.bases),
     }

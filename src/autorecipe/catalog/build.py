@@ -83,8 +83,13 @@ def build_catalog(options: BuildOptions, out: Path, *, progress: Progress | None
     return BuildReport(directory=target, meta=meta, seconds=time.monotonic() - started)
 
 
-def verify_catalog(options: BuildOptions, directory: Path, *, progress: Progress | None = None) -> BuildReport:
+def verify_catalog(options: BuildOptions, directory: Path | None, *, progress: Progress | None = None) -> BuildReport:
     """Build again and compare with a release directory, file by file.
+
+    Args:
+        options: how to build.
+        directory: what to compare with; None for the release at hand of the same name.
+        progress: called after each recipe.
 
     Raises:
         NegativeAnswer: naming every file that differs, with the first differing line.
@@ -93,6 +98,8 @@ def verify_catalog(options: BuildOptions, directory: Path, *, progress: Progress
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="autorecipe-verify-") as temporary:
         fresh, meta = _build(options, Path(temporary), progress)
+        if directory is None:
+            directory = _at_hand(str(meta["release"]))
         problems = [
             Problem(code="catalog-differs", path=str(name), message=difference)
             for name, difference in compare_directories(directory, fresh)
@@ -101,6 +108,12 @@ def verify_catalog(options: BuildOptions, directory: Path, *, progress: Progress
     if problems:
         raise NegativeAnswer(problems)
     return BuildReport(directory=directory, meta=meta, seconds=time.monotonic() - started)
+
+
+def _at_hand(release: str) -> Path:
+    from autorecipe.catalog.store import open_catalog
+
+    return open_catalog(release).directory
 
 
 def compare_directories(old: Path, new: Path) -> Iterator[tuple[Path, str]]:

@@ -1,21 +1,26 @@
-"""Joins the configuration schema of a release with the layers of change."""
+"""The configuration schema of a release, with the layer of change of each path."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from autorecipe.catalog.files import DATA, read_lines
 from autorecipe.config.layers import load_field_layers
+from autorecipe.config.layers import classify_path
 from autorecipe.schema.field import ConfigField, ConfigSchema
 
-LAYERS = DATA / "layers.jsonl"
-"""Layer of change by configuration path, for all releases."""
+COMPUTED = DATA / "computed_fields.jsonl"
+"""Paths that upstream computes (`derived`) or uses for itself (`internal`), for all releases."""
 
 
-def load_schema(path: Path, *, release: str) -> ConfigSchema:
+def load_schema(path: Path, *, release: str, subclasses: Mapping[str, Sequence[str]]) -> ConfigSchema:
     """Return the schema of a release.
 
-    Paths that only the layer table knows (classes that no shipped recipe uses) are included as the table describes them.
+    Args:
+        path: `schema.jsonl` of the release.
+        release: its name.
+        subclasses: class name -> names of the classes below it; a field of a class is one of theirs too.
 
     Raises:
         EnvironmentProblem: a data file is missing or damaged.
@@ -48,3 +53,19 @@ def load_schema(path: Path, *, release: str) -> ConfigSchema:
                 config_classes=tuple(known["classes"]),
             )
     return ConfigSchema(release=release, fields=dict(sorted(fields.items())))
+    computed = {line["path"]: line["settable"] for line in read_lines(COMPUTED)}
+    fields: dict[str, ConfigField] = {}
+    for line in read_lines(path):
+        layer, reason = classify_path(line["path"])
+        declared = line["classes"]
+        below = [name for parent in declared for name in subclasses.get(parent, ())]
+        fields[line["path"]] = ConfigField(
+            path=line["path"],
+            type=line["type"],
+            default=line["default"],
+            layer=layer,
+            reason=reason,
+            settable=computed.get(line["path"], "user"),
+            config_classes=tuple(dict.fromkeys((*declared, *below))),
+        )
+    return ConfigSchema(release=release, fields=fields)

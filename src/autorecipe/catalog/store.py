@@ -125,7 +125,7 @@ class Catalog:
 
     @functools.cached_property
     def _schema(self) -> ConfigSchema:
-        return load_schema(self.directory / "schema.jsonl", release=self.release)
+        return load_schema(self.directory / "schema.jsonl", release=self.release, subclasses=self.meta["subclasses"])
 
     @functools.cached_property
     def _mlm_options(self) -> Mapping[str, MlmOption]:

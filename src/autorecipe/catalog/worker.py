@@ -24,7 +24,7 @@ from autorecipe.catalog.assembly import Evaluation
 from autorecipe.catalog.source import Tree
 from autorecipe.errors import EnvironmentProblem, Problem
 
-START_SECONDS = 300.0
+START_SECONDS = 600.0
 """Limit for importing a whole Bridge tree; 10 seconds on one free core."""
 
 GRACE_SECONDS = 10.0
@@ -172,6 +172,8 @@ def _run_once(
                 wanted = set(request.only)
                 chosen = [item for item in functions.values() if not wanted or wanted & {item["name"], *item["aliases"]}]
                 board.found(event, len(chosen))
+            elif event["event"] == "sections":
+                board.evaluation.sections = event["sections"]
             elif event["event"] == "begin":
                 current = event["function"]
                 limit = 3 * request.seconds + GRACE_SECONDS

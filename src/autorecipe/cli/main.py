@@ -37,6 +37,9 @@ COMMANDS: dict[str, LazyCommand] = {
     "config": LazyCommand("autorecipe.cli.config:config", "Show, compare and look up configurations, by layer of change."),
     "recommend": LazyCommand("autorecipe.cli.recommend:recommend", "Recommend a recipe and the command that starts it."),
     "data": LazyCommand("autorecipe.cli.data:data", "Prepare training data: JSON Lines text to indexed .bin/.idx files."),
+    "recipes": LazyCommand("autorecipe.cli.recipes:recipes", "List, show, search, compare and lint recipes."),
+    "models": LazyCommand("autorecipe.cli.models:models", "Architecture and parameter count of models."),
+    "catalog": LazyCommand("autorecipe.cli.catalog:catalog", "Build, verify and list catalogs of upstream releases."),
     "parity": LazyCommand("autorecipe.cli.parity:parity", "Prove that two runs give the same loss, or say where they part."),
 }
 """Top-level commands in the order that help lists them: daily verbs first, then management nouns."""

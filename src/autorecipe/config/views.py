@@ -86,16 +86,19 @@ def view_model(config: RunConfig) -> ModelShape:
     Raises:
         UsageError: naming every missing path.
     """
-    required = ("num_layers", "hidden_size", "num_attention_heads")
+    pattern = _get(config, "hybrid_layer_pattern") or _get(config, "hybrid_override_pattern") or ""
+    # A hybrid model may leave its depth to its pattern: one letter a layer, `|` between stages, `/` before MTP.
+    layers = _get(config, "num_layers") or len(pattern.partition("/")[0].replace("|", ""))
+    required = ("hidden_size", "num_attention_heads")
     missing = [f"model.{name}" for name in required if not isinstance(config.get(f"model.{name}", None), int)]
+    if not isinstance(layers, int) or not layers:
+        missing.insert(0, "model.num_layers")
     if missing:
         raise UsageError([_missing(path) for path in missing])
     hidden = _get(config, "hidden_size")
     heads = _get(config, "num_attention_heads")
-    layers = _get(config, "num_layers")
     ffn = _get(config, "ffn_hidden_size") or 4 * hidden
     experts = _get(config, "num_moe_experts")
-    pattern = _get(config, "hybrid_layer_pattern") or _get(config, "hybrid_override_pattern") or ""
     window = _get(config, "window_size")
     plain: dict[str, Any] = {
         name: _get(config, name)
@@ -150,6 +153,7 @@ def view_model(config: RunConfig) -> ModelShape:
         activation_func=str(_get(config, "activation_func") or "gelu").rsplit(":", 1)[-1].rsplit(".", 1)[-1],
         position_embedding_type=_get(config, "position_embedding_type") or "learned_absolute",
         make_vocab_size_divisible_by=_get(config, "make_vocab_size_divisible_by") or 128,
+        softmax_type=_get(config, "softmax_type") or "vanilla",
         window_size=tuple(window) if isinstance(window, list | tuple) else None,
         num_moe_experts=experts,
         moe_ffn_hidden_size=(_get(config, "moe_ffn_hidden_size") or ffn) if experts else None,

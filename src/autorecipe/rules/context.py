@@ -193,9 +193,10 @@ class Context:
         return "none" if impl is None else impl
 
     def _graph_names(self) -> tuple[str, ...]:
-        for path in ("model.cuda_graph_modules", "model.cuda_graph_scope"):
+        # The deprecated `cuda_graph_scope` replaces `cuda_graph_modules` where it is set (transformer_config.py:2383 @ 0.19.2).
+        for path in ("model.cuda_graph_scope", "model.cuda_graph_modules"):
             value = self.values.get(path)
-            if value not in (None, [], ()):
+            if value is not None:
                 return tuple(plain_name(item) for item in (value if isinstance(value, list | tuple) else str(value).split(",")))
         return ()
 

@@ -39,6 +39,7 @@ class ModelShape:
     share_embeddings_and_output_weights: bool = False
     make_vocab_size_divisible_by: int = 128
     attention_output_gate: bool = False
+    softmax_type: str = "vanilla"
     window_size: tuple[int, int] | None = None
     window_attn_skip_freq: int | Sequence[int] | None = None
     # Multi-latent attention.

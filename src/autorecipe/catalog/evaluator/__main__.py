@@ -2,8 +2,8 @@
 
 Request: `bridge` and `core` (directories to import from), `configs` (path of a JSON object: Hugging Face id ->
 configuration), `tokenizer_lengths`, `seconds` (limit per recipe), `shard` and `shards`, `only` (names, empty for all), `skip`
-(function keys not to try again). Events: `found` (once), `begin` and `result` per function, `bases`, `done`.
-What upstream prints goes to stderr.
+(function keys not to try again). Events: `found`, `sections` (of the first shard), `begin` and `result` per function, `bases`,
+`done`. What upstream prints goes to stderr.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ def main() -> int:
     from autorecipe.catalog.evaluator.discovery import discover
     from autorecipe.catalog.evaluator.hub import Hub
     from autorecipe.catalog.evaluator.recipe import RecipeEvaluator
+    from autorecipe.catalog.evaluator.sections import describe_sections
     from autorecipe.catalog.evaluator.values import ValueWriter
 
     bridge = Path(request["bridge"])
@@ -68,6 +69,9 @@ def main() -> int:
         standins=sorted(finder.used),
         import_seconds=time.process_time() - started,
     )
+    if request["shard"] == 0:
+        sections = describe_sections(writer)
+        _send(events, event="sections", sections=sections)
     only, skip = set(request["only"]), set(request["skip"])
     sent: set[str] = set()
     for index, (name, export) in enumerate(zip(names, found.exports, strict=True)):
@@ -81,6 +85,7 @@ def main() -> int:
         if fresh:
             _send(events, event="bases", bases=fresh)
         _send(events, event="result", function=name, record=record)
+    _send(events, event="bases", bases={base: writer.bases[base] for base in writer.bases if base not in sent})
     _send(events, event="done", cpu_seconds=time.process_time() - started)
     return 0
 
