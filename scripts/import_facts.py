@@ -2,9 +2,9 @@
 
     python scripts/import_facts.py --tables DIR --release 0.6.2
 
-`DIR` holds `fields.csv` (who may set a configuration path), `mlm_args.csv` (Megatron-LM options and the Bridge field of each),
-`hf_configs/ORG__NAME.json` (configuration with `_sources`, `_confidence`, `_missing`) and `param_counts.json` (parameters
-counted by instantiating a model without memory). Written are `computed_fields.jsonl`, `options.jsonl` of each release and
+`DIR` holds `fields.csv` (layer of change of each configuration path), `mlm_args.csv` (Megatron-LM options and the Bridge field
+of each), `hf_configs/ORG__NAME.json` (configuration with `_sources`, `_confidence`, `_missing`) and `param_counts.json`
+(parameters counted by instantiating a model without memory). Written are `layers.jsonl`, `options.jsonl` of each release and
 `models.jsonl`, which are from then on the reviewed form.
 """
 
@@ -34,16 +34,26 @@ def main() -> None:
     parser.add_argument("--tables", type=Path, required=True)
     parser.add_argument("--release", action="append", default=[], help="release whose options.jsonl to write")
     arguments = parser.parse_args()
-    write_lines(DATA / "computed_fields.jsonl", computed_lines(arguments.tables / "fields.csv"))
+    write_lines(DATA / "layers.jsonl", layer_lines(arguments.tables / "fields.csv"))
     write_lines(DATA / "models.jsonl", model_lines(arguments.tables))
     for release in arguments.release:
         write_lines(DATA / "releases" / release / "options.jsonl", option_lines(arguments.tables / "mlm_args.csv"))
 
 
-def computed_lines(path: Path) -> list[dict[str, Any]]:
-    """One line per path that is not for users to set."""
-    settable = {row["path"]: row["settable"] for row in _rows(path) if row["settable"] != "user"}
-    return [{"path": name, "settable": settable[name]} for name in sorted(settable)]
+def layer_lines(path: Path) -> list[dict[str, Any]]:
+    """One line per configuration path: layer of change, why, how sure, and who sets it where that is not the user."""
+    lines: dict[str, dict[str, Any]] = {}
+    for row in _rows(path):
+        line: dict[str, Any] = {
+            "path": row["path"],
+            "layer": LAYERS.get(row["layer"], row["layer"]),
+            "reason": row["reason"],
+            "confidence": row["confidence"],
+        }
+        if row["settable"] != "user":
+            line["settable"] = row["settable"]
+        lines.setdefault(row["path"], line)
+    return [lines[path] for path in sorted(lines)]
 
 
 def option_lines(path: Path) -> list[dict[str, Any]]:

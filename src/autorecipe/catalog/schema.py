@@ -9,8 +9,8 @@ from autorecipe.catalog.files import DATA, read_lines
 from autorecipe.config.layers import load_field_layers
 from autorecipe.schema.field import ConfigField, ConfigSchema
 
-COMPUTED = DATA / "computed_fields.jsonl"
-"""Paths that upstream computes (`derived`) or uses for itself (`internal`), for all releases."""
+LAYERS = DATA / "layers.jsonl"
+"""Layer of change by configuration path, for all releases; `settable` where upstream computes a value or keeps it internal."""
 
 
 def load_schema(path: Path, *, release: str, subclasses: Mapping[str, Sequence[str]]) -> ConfigSchema:
@@ -24,7 +24,7 @@ def load_schema(path: Path, *, release: str, subclasses: Mapping[str, Sequence[s
     Raises:
         EnvironmentProblem: a data file is missing or damaged.
     """
-    computed = {line["path"]: line["settable"] for line in read_lines(COMPUTED)}
+    computed = {line["path"]: line["settable"] for line in read_lines(LAYERS) if "settable" in line}
     reviewed = load_field_layers()
     fields: dict[str, ConfigField] = {}
     for line in read_lines(path):
