@@ -68,7 +68,10 @@ class MemoryModel:
         self._looked_at: dict[tuple[int, int], tuple[StagePlan, ...]] = {}
         self._resident: dict[tuple[int, ...], tuple[float, ...]] = {}
         self._active: dict[tuple[object, ...], tuple[float, ...]] = {}
-        self._blocks: dict[tuple[Block, Tokens], Saved] = {}
+        self._shared_sizes: dict[tuple[int | bool, ...], dict[Block, Saved]] = {}
+        self._tokens: dict[tuple[int | bool, ...], tuple[Tokens, dict[Block, Saved]]] = {}
+        self._distinct: dict[tuple[int, int, int], tuple[tuple[Chunk, int], ...]] = {}
+        self._alive: dict[tuple[int, int, int, int], tuple[tuple[tuple[Chunk, int], ...], float]] = {}
 
     def peak_bytes(self, layout: Layout, batch: Batch, world_size: int) -> float:
         """Return the peak of allocated bytes on the worst rank; the hot path of a search.
@@ -95,14 +98,22 @@ class MemoryModel:
             stages = self.representatives(layout.pp, layout.vp)
             active = tuple(self.stage_activations(stage, layout, batch, cap).total for stage in stages)
             self._active[active_key] = active
-        resident_key = (layout.tp, layout.cp, layout.ep, layout.etp, layout.pp, layout.vp, world_size)
-        resident = self._resident.get(resident_key)
-        if resident is None:
+        resident = self._resident_by_stage(layout, world_size)
+        return max(map(float.__add__, active, resident))
+
+    def resident_bytes(self, layout: Layout, world_size: int) -> float:
+        """Return what stays allocated between steps on the fullest rank: a lower bound of the peak, cheaper than it."""
+        return max(self._resident_by_stage(layout, world_size))
+
+    def _resident_by_stage(self, layout: Layout, world_size: int) -> tuple[float, ...]:
+        key = (layout.tp, layout.cp, layout.ep, layout.etp, layout.pp, layout.vp, world_size)
+        found = self._resident.get(key)
+        if found is None:
             stages = self.representatives(layout.pp, layout.vp)
             values = [self.stage_states(stage, layout, world_size)[1] for stage in stages]
-            resident = tuple(value.weights + value.gradients + value.optimizer for value in values)
-            self._resident[resident_key] = resident
-        return max(map(float.__add__, active, resident))
+            found = tuple(value.weights + value.gradients + value.optimizer for value in values)
+            self._resident[key] = found
+        return found
 
     def estimate(self, *, layout: Layout, batch: Batch, world_size: int) -> tuple[StageMemory, ...]:
         """Return the breakdown of every pipeline stage."""
@@ -170,17 +181,17 @@ class MemoryModel:
         the block whose backward pass runs first; full recomputation keeps block inputs, and the whole of one group while it
         is recomputed.
         """
-        tokens = count_tokens(layout, batch)
-        alive = in_flight(layout.pp, layout.vp, plan.stage, num_microbatches)
+        tokens, sizes = self._sizes(layout, batch)
         by_kind: dict[str, float] = {}
         working = 0.0
         recomputed = 0.0
-        for chunk, count in zip(plan.chunks, alive, strict=True):
-            for kind, size in self._chunk_saved(chunk, tokens).items():
+        chunks, average = self._alive_chunks(plan, layout, num_microbatches)
+        for chunk, count in chunks:
+            for kind, size in self._chunk_saved(chunk, tokens, sizes).items():
                 by_kind[kind] = by_kind.get(kind, 0.0) + count * size
             for block in chunk.blocks:
-                working = max(working, self._block(block, tokens).working)
-            recomputed = max(recomputed, self._recomputed_group(chunk, tokens))
+                working = max(working, sizes[block].working)
+            recomputed = max(recomputed, self._recomputed_group(chunk, sizes))
         logits, head = self._loss(plan.chunks[-1], tokens)
         if head:
             by_kind["head"] = head
@@ -188,8 +199,35 @@ class MemoryModel:
         transient = boundary + self._gather_buffers(plan, layout)
         if recomputed + working > logits:
             transient += recomputed + working - logits
-        average = sum(alive) / len(alive)
         return StageActivations(plan, sum(by_kind.values()), by_kind, logits, transient, average)
+
+    def _alive_chunks(
+        self, plan: StagePlan, layout: Layout, num_microbatches: int
+    ) -> tuple[tuple[tuple[Chunk, int], ...], float]:
+        """Return (distinct chunks with the micro batches alive in all equal ones, mean alive per chunk) of a stage."""
+        key = (layout.pp, layout.vp, plan.stage, num_microbatches)
+        found = self._alive.get(key)
+        if found is None:
+            alive = in_flight(layout.pp, layout.vp, plan.stage, num_microbatches)
+            merged: dict[object, tuple[Chunk, int]] = {}
+            for chunk, count in zip(plan.chunks, alive, strict=True):
+                same = (tuple(sorted(chunk.blocks.items())), chunk.mtp_layers)
+                merged[same] = (chunk, merged[same][1] + count if same in merged else count)
+            found = (tuple(merged.values()), sum(alive) / len(alive))
+            self._alive[key] = found
+        return found
+
+    def distinct_chunks(self, plan: StagePlan, layout: Layout) -> tuple[tuple[Chunk, int], ...]:
+        """Return the chunks of a stage that differ, each with how often it occurs."""
+        key = (layout.pp, layout.vp, plan.stage)
+        found = self._distinct.get(key)
+        if found is None:
+            merged: dict[object, tuple[Chunk, int]] = {}
+            for chunk in plan.chunks:
+                same = (tuple(sorted(chunk.blocks.items())), chunk.output, chunk.mtp_layers)
+                merged[same] = (chunk, merged[same][1] + 1 if same in merged else 1)
+            found = self._distinct[key] = tuple(merged.values())
+        return found
 
     def _stage_plans(self, pp: int, vp: int) -> tuple[StagePlan, ...]:
         plans = self._plans.get((pp, vp))
@@ -213,14 +251,29 @@ class MemoryModel:
             self._looked_at[(pp, vp)] = chosen
         return chosen
 
-    def _block(self, block: Block, tokens: Tokens) -> Saved:
-        found = self._blocks.get((block, tokens))
+    def _sizes(self, layout: Layout, batch: Batch) -> tuple[Tokens, Mapping[Block, Saved]]:
+        """Return the token counts of a layout and what each kind of block saves under it.
+
+        Only experts see the expert axes, so the other blocks are shared by all layouts that differ in those alone.
+        """
+        shared_key = (layout.tp, layout.cp, layout.sequence_parallel, batch.micro_batch_size, batch.seq_length)
+        key = (*shared_key, layout.ep, layout.etp)
+        found = self._tokens.get(key)
         if found is None:
-            found = block_activations(self.shape, block, tokens, self.policy)
-            self._blocks[(block, tokens)] = found
+            tokens = count_tokens(layout, batch)
+            shared = self._shared_sizes.get(shared_key)
+            if shared is None:
+                others = [block for block in self._parameters if block is not Block.MOE]
+                shared = {block: block_activations(self.shape, block, tokens, self.policy) for block in others}
+                self._shared_sizes[shared_key] = shared
+            sizes = dict(shared)
+            if Block.MOE in self._parameters:
+                sizes[Block.MOE] = block_activations(self.shape, Block.MOE, tokens, self.policy)
+            found = (tokens, sizes)
+            self._tokens[key] = found
         return found
 
-    def _chunk_saved(self, chunk: Chunk, tokens: Tokens) -> dict[str, float]:
+    def _chunk_saved(self, chunk: Chunk, tokens: Tokens, sizes: Mapping[Block, Saved]) -> dict[str, float]:
         """Bytes that one micro batch leaves in one chunk, by kind of block."""
         recompute = self.policy.recompute
         kept: dict[str, float] = {}
@@ -231,26 +284,26 @@ class MemoryModel:
                 rest = 1 - covered / chunk.layers if chunk.layers else 0.0
                 kept["layer inputs"] = covered * entry
                 for block, count in chunk.blocks.items():
-                    kept[block.value] = rest * count * self._block(block, tokens).full
+                    kept[block.value] = rest * count * sizes[block].full
                 return kept
             kept["layer inputs"] = -(-chunk.layers // max(1, recompute.num_layers)) * entry
             return kept
         for block, count in chunk.blocks.items():
-            kept[block.value] = count * self._block(block, tokens).kept
+            kept[block.value] = count * sizes[block].kept
         for block in self.mtp_blocks if chunk.mtp_layers else ():
-            kept["mtp"] = kept.get("mtp", 0.0) + chunk.mtp_layers * self._block(block, tokens).kept
+            kept["mtp"] = kept.get("mtp", 0.0) + chunk.mtp_layers * sizes[block].kept
         return kept
 
-    def _recomputed_group(self, chunk: Chunk, tokens: Tokens) -> float:
+    def _recomputed_group(self, chunk: Chunk, sizes: Mapping[Block, Saved]) -> float:
         """Bytes of what is rebuilt at once during a backward pass."""
         recompute = self.policy.recompute
         if recompute.is_full:
             if not chunk.layers:
                 return 0.0
             layers = recompute.num_layers if recompute.method == "uniform" else 1
-            whole = sum(count * self._block(block, tokens).full for block, count in chunk.blocks.items())
+            whole = sum(count * sizes[block].full for block, count in chunk.blocks.items())
             return min(layers, chunk.layers) * whole / chunk.layers
-        return max((self._block(block, tokens).full - self._block(block, tokens).kept for block in chunk.blocks), default=0.0)
+        return max((sizes[block].full - sizes[block].kept for block in chunk.blocks), default=0.0)
 
     def _ends(self, chunk: Chunk, *, tp: int, pipelined: bool) -> float:
         """Parameters of embedding, final norm and output layer in a chunk."""

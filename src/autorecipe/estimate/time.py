@@ -148,10 +148,10 @@ class TimeModel:
         stages = []
         for plan in self.memory.representatives(layout.pp, layout.vp):
             stage = Parts()
-            for chunk in plan.chunks:
+            for chunk, times in self.memory.distinct_chunks(plan, layout):
                 repeats = self._repeated(chunk)
                 for block, count in chunk.blocks.items():
-                    stage.merge(self._block(block, tokens, repeats), times=count)
+                    stage.merge(self._block(block, tokens, repeats), times=times * count)
                 if chunk.output:
                     self._head(stage, tokens, times=1.0)
                 if chunk.mtp_layers:

@@ -1,0 +1,186 @@
+"""Every layout that could run a fixed training on fixed GPUs, and why the others could not.
+
+The walk tests the cheapest condition first and prunes whole subtrees; each pruned subtree counts the combinations in it under
+the rule that refuses it. Leaves out: memory and time (see `search`). Start reading at `Space.walk`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from autorecipe.plan.splits import choose_split
+from autorecipe.rules import layout as legal
+from autorecipe.rules.release import DEFAULT_CORE
+from autorecipe.schema.estimate import ExecutionPolicy, LayerImplementation, Recompute, StageSplit
+from autorecipe.schema.layout import Layout
+from autorecipe.schema.model import ModelShape
+from autorecipe.schema.plan import PlanRequest
+
+MAX_PP = 128
+"""Largest pipeline tried; deeper ones have not been published for language models."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One legal layout with its micro batch size and split; recomputation is decided later."""
+
+    layout: Layout
+    micro_batch_size: int
+    num_microbatches: int
+    split: StageSplit
+
+
+@dataclass
+class Space:
+    """The search space of one request.
+
+    Args:
+        request: what to plan.
+    """
+
+    request: PlanRequest
+    considered: int = 0
+    legal: int = 0
+    illegal: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        shape, cluster = self.request.shape, self.request.cluster
+        self.world = cluster.num_gpus
+        self.core = self.request.core_release or DEFAULT_CORE
+        self.tensor_limit = self.request.max_tp or tensor_parallel_limit(self.request)
+        self.tp_values = [size for size in legal.divisors(shape.num_attention_heads) if size <= self.world]
+        self.pp_values = [size for size in legal.divisors(self.world) if size <= min(shape.num_layers, MAX_PP)]
+        self.cp_values = [size for size in legal.divisors(self.world) if size & (size - 1) == 0]
+        self.ep_values = legal.divisors(shape.num_moe_experts) if shape.num_moe_experts else [1]
+        self.mbs_values = [
+            size
+            for size in legal.divisors(self.request.batch.global_batch_size)
+            if size <= max(self.request.max_micro_batch_size, self.request.batch.micro_batch_size)
+        ]
+        self.vp_values = [size for size in range(1, shape.num_layers + 1) if size <= 16]
+
+    def walk(self) -> Iterator[Point]:
+        """Yield every legal point; counts what is refused by rule."""
+        for pp in self.pp_values:
+            for tp in self.tp_values:
+                for cp in self.cp_values:
+                    reason = self._dense_refusal(tp, pp, cp)
+                    if reason:
+                        self._refuse(reason, len(self.ep_values) * self._etp_count(tp) * self._inner)
+                        continue
+                    yield from self._expert_axes(tp, pp, cp)
+
+    @property
+    def _inner(self) -> int:
+        return len(self.mbs_values) * len(self.vp_values)
+
+    def _etp_count(self, tp: int) -> int:
+        return 2 if tp > 1 and self.request.shape.is_moe else 1
+
+    def _refuse(self, reason: str, combinations: int) -> None:
+        self.considered += combinations
+        self.illegal[reason] += combinations
+
+    def _dense_refusal(self, tp: int, pp: int, cp: int) -> str:
+        """Return why a dense mesh is not legal, or an empty text."""
+        shape, batch = self.request.shape, self.request.batch
+        if self.world % (tp * pp * cp):
+            return "world is not a multiple of TP x PP x CP"
+        if tp > self.tensor_limit:
+            return f"TP beyond {self.tensor_limit} leaves the NVLink domain"
+        if not legal.tensor_parallel_fits(tp, shape.num_query_groups, self.core):
+            return "TP does not fit the KV groups"
+        if not legal.sequence_fits(batch.seq_length, cp):
+            return "sequence is not a multiple of 2 x CP"
+        if tp > 1 and not legal.sequence_parallel_fits(batch.seq_length, tp, cp):
+            return "sequence is not a multiple of TP x CP"
+        if cp > 1 and not self._context_fits(tp, cp):
+            return "CP all-to-all needs heads divisible by TP x CP"
+        if shape.experimental_attention_variant == "gated_delta_net" and not legal.linear_heads_fit(
+            shape.linear_num_key_heads or 1, shape.linear_num_value_heads or 1, tp, cp
+        ):
+            return "linear-attention heads do not divide by TP x CP"
+        dp = self.world // (tp * pp * cp)
+        if batch.global_batch_size % dp:
+            return "global batch is not a multiple of DP"
+        return ""
+
+    def _context_fits(self, tp: int, cp: int) -> bool:
+        if self.request.policy.cp_comm_type != "a2a":
+            return True
+        return self.request.shape.num_attention_heads % (tp * cp) == 0
+
+    def _expert_axes(self, tp: int, pp: int, cp: int) -> Iterator[Point]:
+        shape = self.request.shape
+        for ep in self.ep_values:
+            for etp in (1, tp) if tp > 1 and shape.is_moe else (1,):
+                if self.world % (pp * ep * etp):
+                    self._refuse("world is not a multiple of PP x EP x ETP", self._inner)
+                    continue
+                if etp > 1 and (shape.moe_ffn_hidden_size or 0) % etp:
+                    self._refuse("ETP does not divide the expert width", self._inner)
+                    continue
+                yield from self._batch_axes(tp, pp, cp, ep, etp)
+
+    def _batch_axes(self, tp: int, pp: int, cp: int, ep: int, etp: int) -> Iterator[Point]:
+        gbs = self.request.batch.global_batch_size
+        dp = self.world // (tp * pp * cp)
+        for vp in self.vp_values if pp > 1 else (1,):
+            split = self._split(pp, vp)
+            if split is None:
+                self._refuse("layers do not split over PP x VP", len(self.mbs_values))
+                continue
+            layout = Layout(tp=tp, pp=pp, vp=vp, cp=cp, ep=ep, etp=etp, sequence_parallel=tp > 1)
+            for mbs in self.mbs_values:
+                self.considered += 1
+                if not legal.batch_fits(gbs, mbs, dp):
+                    self.illegal["global batch is not a multiple of MBS x DP"] += 1
+                    continue
+                microbatches = gbs // (mbs * dp)
+                if not legal.microbatches_fit(microbatches, pp, vp):
+                    self.illegal["too few micro batches, or a wrong number, for the interleaved schedule"] += 1
+                    continue
+                self.legal += 1
+                yield Point(layout, mbs, microbatches, split)
+        if pp == 1:
+            self._refuse("VP without pipeline stages", (len(self.vp_values) - 1) * len(self.mbs_values))
+
+    def _split(self, pp: int, vp: int) -> StageSplit | None:
+        shape = self.request.shape
+        if shape.is_hybrid and (shape.num_layers % pp or vp > 1):
+            return None
+        return choose_split(shape.num_layers, pp, vp, shape.mtp_num_layers)
+
+
+def tensor_parallel_limit(request: PlanRequest) -> int:
+    """Return the largest TP that stays on NVLink: the node, or the domain of rack-scale NVLink."""
+    cluster = request.cluster
+    if cluster.gpu.has_rack_scale_nvlink:
+        return cluster.gpu.nvlink_domain_size
+    return cluster.gpus_per_node
+
+
+def recompute_options(shape: ModelShape, policy: ExecutionPolicy) -> tuple[Recompute, ...]:
+    """Return the recomputation settings worth trying, lightest first and full recomputation last, the recipe's own included.
+
+    Selective modules are those that Megatron-Core offers for the kinds of layer the model has; with fused attention
+    recomputing the attention core saves next to nothing, so it is tried only where attention is unfused.
+    """
+    options = [Recompute()]
+    modules = ["layernorm", "mla_up_proj"] if shape.multi_latent_attention else ["layernorm"]
+    if shape.is_moe:
+        modules.append("moe_act")
+    options.append(Recompute(granularity="selective", modules=frozenset(modules)))
+    if policy.attention_backend == "unfused":
+        options.append(Recompute(granularity="selective", modules=frozenset({"core_attn"})))
+    heavier = {"mlp"} if not shape.is_moe else {"moe"} | ({"mlp"} if shape.num_moe_layers < shape.num_layers else set())
+    options.append(Recompute(granularity="selective", modules=frozenset(modules) - {"moe_act"} | heavier))
+    full = Recompute(granularity="full", method="uniform", num_layers=1)
+    if policy.recompute not in (*options, full):
+        options.append(policy.recompute)
+    options.append(full)
+    if policy.layers is LayerImplementation.LOCAL and shape.is_moe:
+        options = [option for option in options if "moe_act" not in option.modules or option == policy.recompute]
+    return tuple(options)
