@@ -41,6 +41,7 @@ COMMANDS: dict[str, LazyCommand] = {
     "models": LazyCommand("autorecipe.cli.models:models", "Architecture and parameter count of models."),
     "catalog": LazyCommand("autorecipe.cli.catalog:catalog", "Build, verify and list catalogs of upstream releases."),
     "plan": LazyCommand("autorecipe.cli.plan:plan", "Rank every legal layout of a recipe for given GPUs."),
+    "launch": LazyCommand("autorecipe.cli.launch:launch", "Show, or start, the launch of a recipe: local or Slurm."),
     "parity": LazyCommand("autorecipe.cli.parity:parity", "Prove that two runs give the same loss, or say where they part."),
 }
 """Top-level commands in the order that help lists them: daily verbs first, then management nouns."""

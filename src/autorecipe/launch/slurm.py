@@ -72,7 +72,7 @@ def render_slurm(
     several = allocation.num_nodes > 1
     if several:
         lines += [
-            'MASTER_ADDR="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)"',
+            'MASTER_ADDR="${MASTER_ADDR:-$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)}"',
             f'export MASTER_ADDR MASTER_PORT="${{MASTER_PORT:-{job.port}}}"',
             "",
         ]

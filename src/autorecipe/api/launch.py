@@ -1,0 +1,341 @@
+"""Render or start a launch: joins configuration, rules and the launchers."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from autorecipe.catalog.hardware import load_gpus
+from autorecipe.catalog.store import open_catalog
+from autorecipe.config.resolve import resolve_config
+from autorecipe.config.views import view_batch, view_layout
+from autorecipe.errors import NegativeAnswer, Problem, UsageError
+from autorecipe.launch.arithmetic import check_allocation, scale_weakly, share_allocation
+from autorecipe.launch.environment import merge_environment, parse_forwarded, parse_mounts, shadowed
+from autorecipe.launch.local import render_local
+from autorecipe.launch.slurm import check_job, render_slurm
+from autorecipe.launch.submission import Submission, submit_local, submit_slurm
+from autorecipe.launch.training import build_training_command, carried_environment
+from autorecipe.rules.check import check_config
+from autorecipe.schema.batch import Batch
+from autorecipe.schema.finding import Finding, Severity
+from autorecipe.schema.hardware import Cluster
+from autorecipe.schema.launch import Allocation, LaunchPlan, SlurmJob, TrainingCommand
+from autorecipe.schema.recipe import Recipe, RecipeKind
+from autorecipe.schema.run import RunConfig
+
+USUAL_HOST = 8
+"""GPUs of a host where neither the recipe nor the user says."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LaunchRequest:
+    """What to launch.
+
+    Attributes:
+        recipe: recipe name.
+        overrides: KEY=VALUE texts.
+        options: further options of the training program.
+        dataset: dataset preset; empty keeps the recipe's own.
+        mode: `--mode` of the training program; empty lets the name decide.
+        nodes: hosts; None derives them from the recipe's GPU count.
+        gpus_per_node: GPUs of each host; None takes the recipe's, at most 8.
+        gpu: GPU type; None takes the recipe's.
+        release: Bridge release.
+        runner: words before `python`, such as `("uv", "run")`.
+        python: interpreter.
+        environment: of the submitting shell.
+    """
+
+    recipe: str
+    overrides: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()
+    dataset: str = ""
+    mode: str = ""
+    nodes: int | None = None
+    gpus_per_node: int | None = None
+    gpu: str | None = None
+    release: str | None = None
+    runner: tuple[str, ...] = ()
+    python: str = "python"
+    environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PreparedLaunch:
+    """A launch that was resolved and checked, before it is rendered.
+
+    Attributes:
+        request: as given.
+        recipe: the recipe.
+        config: as it would run.
+        allocation: hosts and processes.
+        command: the training program.
+        findings: what the rules say, errors first.
+        messages: what the user must know.
+    """
+
+    request: LaunchRequest
+    recipe: Recipe
+    config: RunConfig
+    allocation: Allocation
+    command: TrainingCommand
+    findings: tuple[Finding, ...]
+    messages: tuple[str, ...]
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        """Findings that stop the run."""
+        return tuple(finding for finding in self.findings if finding.severity is Severity.ERROR)
+
+
+def prepare_launch(request: LaunchRequest) -> PreparedLaunch:
+    """Resolve, check the arithmetic of hosts and GPUs, and ask the rules.
+
+    Raises:
+        UsageError: an unknown recipe or override.
+        NegativeAnswer: the layout does not lie on the allocation.
+    """
+    catalog = open_catalog(request.release)
+    recipe = catalog.load(request.recipe)
+    allocation = _allocate(request, recipe)
+    config = resolve_config(recipe, catalog.schema(), request.overrides, world_size=allocation.world_size)
+    layout = view_layout(config)
+    problems = check_allocation(layout, allocation, recipe=recipe.name)
+    if problems:
+        raise NegativeAnswer(problems)
+    carried = carried_environment(config)
+    batch = _batch(config)
+    messages = [*_describe_shares(config, allocation, batch), *_benchmark_messages(recipe, request, allocation, config)]
+    for name, (ours, theirs) in shadowed(carried, request.environment).items():
+        messages.append(f"{name}={theirs} of this shell replaces the recipe's {name}={ours}")
+    cluster = _cluster(request, recipe, allocation)
+    environment = dict(request.environment) | merge_environment(carried, request.environment)
+    given: dict[str, object] = {"processes": allocation.world_size}
+    given |= {name: value for name, value in (("dataset", request.dataset), ("mode", request.mode)) if value}
+    findings = check_config(config, cluster, environment=environment, given=given, verify=False)
+    command = build_training_command(
+        recipe=recipe.name,
+        dataset=request.dataset,
+        mode=request.mode,
+        overrides=request.overrides,
+        options=request.options,
+        environment=carried,
+        runner=request.runner,
+    )
+    return PreparedLaunch(
+        request=request,
+        recipe=recipe,
+        config=config,
+        allocation=allocation,
+        command=command,
+        findings=findings,
+        messages=tuple(messages),
+    )
+
+
+def plan_local(prepared: PreparedLaunch, *, master_host: str = "", port: int = 29500) -> LaunchPlan:
+    """Render a launch on hosts that one logs in to."""
+    plan = render_local(
+        prepared.command,
+        prepared.allocation,
+        recipe=prepared.recipe.name,
+        master_host=master_host,
+        port=port,
+        run_id=prepared.recipe.name,
+        python=prepared.request.python,
+    )
+    return dataclasses.replace(plan, messages=prepared.messages)
+
+
+def plan_slurm(prepared: PreparedLaunch, job: SlurmJob, *, script_path: str, needs_site: bool = False) -> LaunchPlan:
+    """Render a Slurm submission.
+
+    Args:
+        prepared: the launch.
+        job: account, partition, container and the like; mounts and forwarded names as typed.
+        script_path: where the script will be written.
+        needs_site: whether account, partition and image are required.
+
+    Raises:
+        UsageError: naming everything that Slurm or the site would refuse.
+    """
+    forwarded, problems = parse_forwarded(job.forwarded, prepared.request.environment)
+    mounts, more = parse_mounts(job.mounts)
+    problems = [*problems, *more, *check_job(job, needs_site=needs_site)]
+    if problems:
+        raise UsageError(problems)
+    job = dataclasses.replace(job, forwarded=forwarded, mounts=mounts)
+    plan = render_slurm(
+        prepared.command,
+        prepared.allocation,
+        job,
+        recipe=prepared.recipe.name,
+        script_path=script_path,
+        python=prepared.request.python,
+    )
+    return dataclasses.replace(plan, messages=prepared.messages)
+
+
+def start(plan: LaunchPlan, prepared: PreparedLaunch, *, script_path: str = "", wait: bool = False) -> Submission:
+    """Start a rendered launch, unless the rules found an error.
+
+    Raises:
+        NegativeAnswer: a rule found an error.
+        EnvironmentProblem: there is no Slurm here.
+    """
+    if prepared.errors:
+        raise NegativeAnswer(
+            [
+                Problem(code=finding.rule, path=", ".join(finding.paths), message=finding.message, hint=finding.hint)
+                for finding in prepared.errors
+            ]
+        )
+    if plan.target == "slurm":
+        return submit_slurm(plan, script_path=Path(script_path), wait=wait)
+    return submit_local(plan)
+
+
+def select_recipe(*, model: str, mode: str, release: str | None = None) -> str:
+    """Return the library recipe that `--model NAME --mode MODE` selects, as upstream's launcher does.
+
+    Raises:
+        UsageError: no such recipe, with near misses.
+    """
+    task = "peft" if mode in ("lora", "dora", "peft") else mode
+    return open_catalog(release).summary(f"{model}_{task}_config").name
+
+
+def select_benchmark(
+    *, model: str, task: str, gpus: int, gpu: str, precision: str, variant: str = "", release: str | None = None
+) -> tuple[str, tuple[str, ...]]:
+    """Return the benchmark recipe that selectors mean, and what to know about it.
+
+    The exact count is taken where there is a recipe for it, else the nearest count of the same model, task, GPU and precision.
+
+    Raises:
+        UsageError: no benchmark recipe of that kind at all.
+    """
+    catalog = open_catalog(release)
+    mode = "peft" if task == "lora" else task
+    of_model = [
+        item
+        for item in catalog.summaries()
+        if item.kind is RecipeKind.BENCHMARK and item.name.startswith(f"{model}_{mode}_") and item.mode == mode
+    ]
+    fitting = [
+        item
+        for item in of_model
+        if item.gpu_type == gpu and item.precision == precision and (item.variant or "") == variant and item.gpus
+    ]
+    if not fitting:
+        combinations = sorted({f"{item.gpus} x {item.gpu_type} {item.precision}" for item in of_model if item.gpus})
+        hint = f"there are: {', '.join(combinations)}" if combinations else "see `autorecipe recipes list --kind benchmark`"
+        label = f"{model} {task} on {gpu} in {precision}" + (f", variant {variant}" if variant else "")
+        raise UsageError(Problem(code="no-benchmark", message=f"no benchmark recipe for {label}", hint=hint))
+    best = min(fitting, key=lambda item: (abs((item.gpus or 0) - gpus), item.gpus or 0))
+    if best.gpus == gpus:
+        return best.name, ()
+    counts = ", ".join(str(item.gpus) for item in sorted(fitting, key=lambda item: item.gpus or 0))
+    return best.name, (f"note: no recipe for exactly {gpus} GPUs (there are: {counts}); {best.name} is resized",)
+
+
+def _allocate(request: LaunchRequest, recipe: Recipe) -> Allocation:
+    count = recipe.gpus
+    per_node = request.gpus_per_node
+    if per_node is None:
+        total = count if count and request.nodes is None else None
+        per_node = min(total, USUAL_HOST) if total else USUAL_HOST
+        if request.gpu or recipe.gpu_type:
+            gpu = load_gpus().get(request.gpu or recipe.gpu_type or "")
+            per_node = min(per_node, gpu.gpus_per_node) if gpu else per_node
+    nodes = request.nodes
+    if nodes is None:
+        nodes = -(-count // per_node) if count and request.gpus_per_node is None else 1
+    return Allocation(num_nodes=nodes, gpus_per_node=per_node)
+
+
+def _cluster(request: LaunchRequest, recipe: Recipe, allocation: Allocation) -> Cluster | None:
+    name = request.gpu or recipe.gpu_type
+    gpu = load_gpus().get(name) if name else None
+    if gpu is None:
+        return None
+    return Cluster(gpu=gpu, num_gpus=allocation.world_size, gpus_per_node=allocation.gpus_per_node)
+
+
+def _batch(config: RunConfig) -> Batch | None:
+    try:
+        return view_batch(config)
+    except UsageError:
+        return None
+
+
+def _describe_shares(config: RunConfig, allocation: Allocation, batch: Batch | None) -> list[str]:
+    """Say what the layout makes of the allocation, computed from the resolved configuration."""
+    layout = view_layout(config)
+    shares = share_allocation(layout, batch, allocation.world_size)
+    text = (
+        f"{allocation.num_nodes} x {allocation.gpus_per_node} = {shares.world_size} GPUs: {layout.render()}, "
+        f"DP={shares.data_parallel_size}"
+    )
+    if layout.ep > 1:
+        text += f", expert DP={shares.expert_data_parallel_size}"
+    if shares.num_microbatches is not None:
+        text += f", {shares.num_microbatches} micro batches a step"
+    return [text]
+
+
+def _benchmark_messages(recipe: Recipe, request: LaunchRequest, allocation: Allocation, config: RunConfig) -> list[str]:
+    if recipe.kind is not RecipeKind.BENCHMARK:
+        return []
+    messages = []
+    if request.overrides:
+        messages.append("benchmark recipe with overrides: no canonical measurement, say so beside the number")
+    batch = recipe.fields.get("train.global_batch_size")
+    given = any(text.lstrip("+").startswith("train.global_batch_size=") for text in request.overrides)
+    if recipe.gpus and recipe.gpus != allocation.world_size and given:
+        messages.append(
+            f"warn[BR-BENCH-02]: the recipe is written for exactly {recipe.gpus} GPUs and gets {allocation.world_size}; "
+            f"train.global_batch_size is kept at {config.get('train.global_batch_size')} as given"
+        )
+    elif recipe.gpus and recipe.gpus != allocation.world_size and isinstance(batch, int):
+        scaled = scale_weakly(canonical_gpus=recipe.gpus, requested_gpus=allocation.world_size, global_batch_size=batch)
+        messages.append(
+            f"warn[BR-BENCH-02]: the recipe is written for exactly {recipe.gpus} GPUs and gets {allocation.world_size}: "
+            f"train.global_batch_size {batch} -> {scaled.effective_global_batch_size} (weak scaling, another convergence "
+            f"contract, no canonical measurement). train.global_batch_size={batch} keeps it"
+        )
+    return messages
+
+
+def read_training_arguments(arguments: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...], tuple[str, ...]]:
+    """Split the training program's arguments.
+
+    Args:
+        arguments: as typed after the launcher's own options.
+
+    Returns:
+        (`recipe`, `model`, `mode`, `dataset`, `task` as far as given, overrides, further options in order).
+    """
+    known = {"--recipe": "recipe", "--model": "model", "--mode": "mode", "--dataset": "dataset", "--task": "mode"}
+    found: dict[str, str] = {}
+    overrides: list[str] = []
+    options: list[str] = []
+    index = 0
+    while index < len(arguments):
+        word = arguments[index]
+        name, equals, value = word.partition("=")
+        if name in known:
+            if not equals:
+                index += 1
+                value = arguments[index] if index < len(arguments) else ""
+            found[known[name]] = value
+        elif not word.startswith("-") and equals:
+            overrides.append(word)
+        else:
+            options.append(word)
+        index += 1
+    return found, tuple(overrides), tuple(options)

@@ -1,0 +1,110 @@
+"""A Slurm cluster of two pretended hosts on this machine, for as long as a test runs. Needs slurmctld, slurmd and munged."""
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+PROGRAMS = ("slurmctld", "slurmd", "munged", "sbatch", "srun", "scontrol", "sinfo")
+
+
+def missing_programs():
+    path = os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin"
+    return [name for name in PROGRAMS if shutil.which(name, path=path) is None]
+
+
+def free_ports(count):
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for item in sockets:
+            item.bind(("127.0.0.1", 0))
+        return [item.getsockname()[1] for item in sockets]
+    finally:
+        for item in sockets:
+            item.close()
+
+
+@contextmanager
+def run_cluster(folder: Path):
+    """Start the daemons with everything they own inside a folder; stop them by their process ids."""
+    control, first, second = free_ports(3)
+    host = socket.gethostname().split(".")[0]
+    (folder / "state").mkdir()
+    key = folder / "munge.key"
+    key.write_bytes(os.urandom(128))
+    key.chmod(0o600)
+    folder.chmod(0o755)
+    config = folder / "slurm.conf"
+    config.write_text(
+        f"""ClusterName=pretended
+SlurmctldHost={host}(127.0.0.1)
+SlurmUser={os.environ.get("USER", "root") if os.getuid() else "root"}
+SlurmdUser={os.environ.get("USER", "root") if os.getuid() else "root"}
+SlurmctldPort={control}
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.sock
+CredType=cred/munge
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool-%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd-%n.log
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+ReturnToService=2
+NodeName=node1 NodeHostname={host} NodeAddr=127.0.0.1 Port={first} CPUs={os.cpu_count()} State=UNKNOWN
+NodeName=node2 NodeHostname={host} NodeAddr=127.0.0.1 Port={second} CPUs={os.cpu_count()} State=UNKNOWN
+PartitionName=batch Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+"""
+    )
+    environment = dict(os.environ) | {
+        "SLURM_CONF": str(config),
+        "PATH": os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin",
+    }
+
+    def call(*words):
+        subprocess.run(words, check=True, env=environment, capture_output=True, text=True, timeout=30)
+
+    try:
+        call(
+            "munged",
+            "--force",
+            f"--key-file={key}",
+            f"--socket={folder}/munge.sock",
+            f"--pid-file={folder}/munged.pid",
+            f"--log-file={folder}/munged.log",
+            f"--seed-file={folder}/munge.seed",
+        )
+        call("slurmctld", "-i")
+        call("slurmd", "-N", "node1")
+        call("slurmd", "-N", "node2")
+        wait_until(lambda: count_idle(environment) == 2, seconds=60)
+        yield environment
+    finally:
+        for name in ("slurmd-node1", "slurmd-node2", "slurmctld", "munged"):
+            path = folder / f"{name}.pid"
+            if path.exists() and path.read_text().strip():
+                try:
+                    os.kill(int(path.read_text()), signal.SIGTERM)
+                except ProcessLookupError:
+                    path.unlink()
+
+
+def count_idle(environment):
+    shown = subprocess.run(["sinfo", "-h", "-N", "-o", "%T"], env=environment, capture_output=True, text=True, check=False)
+    return shown.stdout.split().count("idle")
+
+
+def wait_until(condition, *, seconds):
+    end = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > end:
+            raise TimeoutError("the pretended cluster did not get there in time")
+        time.sleep(0.3)
