@@ -6,13 +6,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from slurm_cluster import missing_programs, run_cluster, wait_until
 
 from autorecipe.launch.slurm import render_slurm
 from autorecipe.launch.submission import submit_slurm
 from autorecipe.launch.training import build_training_command
 from autorecipe.schema.launch import Allocation, SlurmJob, TrainingCommand
-
-from slurm_cluster import missing_programs, run_cluster, wait_until
 
 pytestmark = [
     pytest.mark.skipif(bool(missing_programs()), reason=f"no Slurm here: {', '.join(missing_programs())} missing"),
