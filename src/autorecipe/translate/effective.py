@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from autorecipe.errors import Problem
+from autorecipe.schema.translation import Status
 from autorecipe.schema.value import FieldValue
 from autorecipe.translate.arguments import OptionTable, ParsedArguments
 from autorecipe.translate.values import enum_member
@@ -28,6 +29,7 @@ class MlmConfig:
         derived: destination -> how it was derived.
         world_size: GPUs, or None.
         problems: what Megatron-LM would refuse.
+        remarks: destination -> what becomes of it here and why, set while rules are applied.
     """
 
     values: dict[str, FieldValue]
@@ -35,6 +37,11 @@ class MlmConfig:
     derived: dict[str, str] = field(default_factory=dict)
     world_size: int | None = None
     problems: list[Problem] = field(default_factory=list)
+    remarks: dict[str, tuple[Status, str]] = field(default_factory=dict)
+
+    def remark(self, dest: str, status: Status, note: str) -> None:
+        """Say what becomes of an option in this configuration, where that depends on the others."""
+        self.remarks[dest] = (status, note)
 
     def get(self, dest: str, default: FieldValue = None) -> FieldValue:
         """Return an effective value."""
@@ -162,16 +169,16 @@ def _parallel(config: MlmConfig) -> None:
 def _model(config: MlmConfig) -> None:
     """Source: megatron/training/arguments.py:1325-1355, :1608-1655; argument_utils.py:333 @ core 0.19.2."""
     hidden, heads = config.number("hidden_size"), config.number("num_attention_heads")
-    if config.get("ffn_hidden_size") is None and hidden is not None:
+    if config.get("ffn_hidden_size") is None and hidden:
         width = int((4 * hidden * 2 / 3) / 64) * 64 if config.on("swiglu") else 4 * hidden
         formula = "int(8 h / 3 / 64) x 64 with --swiglu" if config.on("swiglu") else "4 h"
         config.derive("ffn_hidden_size", width, f"Megatron-LM's default width: {formula}")
-    if config.get("kv_channels") is None and hidden is not None and heads is not None:
+    if config.get("kv_channels") is None and hidden and heads:
         if hidden % heads:
             config.refuse("MLM-SIZE-04", f"hidden size {hidden} is not a multiple of {heads} attention heads", path="--hidden-size")
         else:
             config.derive("kv_channels", hidden // heads, "hidden size / attention heads")
-    if not config.on("group_query_attention"):
+    if not config.on("group_query_attention") and heads:
         config.derive("num_query_groups", heads, "without --group-query-attention Megatron-LM uses one group a head")
     if config.on("multi_latent_attention") and config.on("group_query_attention"):
         config.refuse("MLM-MLA-01", "--multi-latent-attention and --group-query-attention exclude each other")
@@ -299,6 +306,8 @@ def _precision(config: MlmConfig) -> None:
         config.derive("accumulate_allreduce_grads_in_fp32", False, "--grad-reduce-in-bf16")
     elif config.on("bf16") and config.get("main_grads_dtype") == "fp32" and not config.on("accumulate_allreduce_grads_in_fp32"):
         config.derive("accumulate_allreduce_grads_in_fp32", True, "bf16 with fp32 main gradients")
+    if config.on("fp16") and config.get("loss_scale") is None:
+        config.derive("check_for_nan_in_loss_and_grad", False, "dynamic loss scaling looks for overflow itself")
     if config.on("use_megatron_fsdp") and not config.on("use_distributed_optimizer"):
         config.derive("use_distributed_optimizer", True, "Megatron FSDP needs it")
     if config.on("nccl_ub") and config.on("use_megatron_fsdp"):
