@@ -42,6 +42,9 @@ COMMANDS: dict[str, LazyCommand] = {
     "catalog": LazyCommand("autorecipe.cli.catalog:catalog", "Build, verify and list catalogs of upstream releases."),
     "plan": LazyCommand("autorecipe.cli.plan:plan", "Rank every legal layout of a recipe for given GPUs."),
     "launch": LazyCommand("autorecipe.cli.launch:launch", "Show, or start, the launch of a recipe: local or Slurm."),
+    "translate": LazyCommand(
+        "autorecipe.cli.translate:translate", "Megatron-LM options to Bridge overrides and back, nothing lost."
+    ),
     "parity": LazyCommand("autorecipe.cli.parity:parity", "Prove that two runs give the same loss, or say where they part."),
 }
 """Top-level commands in the order that help lists them: daily verbs first, then management nouns."""

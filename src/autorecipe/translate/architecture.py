@@ -40,7 +40,7 @@ def _activation_backward(view: BridgeView) -> dict[str, FieldValue]:
 def _fusion_forward(config: MlmConfig) -> list[Cell]:
     dest = "bias_swiglu_fusion" if config.on("swiglu") else "bias_gelu_fusion"
     why = "Megatron-LM fuses bias and activation unless told otherwise"
-    return [Cell("model.bias_activation_fusion", config.on(dest), (dest, "bias_swiglu_fusion", "bias_gelu_fusion"), why)]
+    return [Cell("model.bias_activation_fusion", config.on(dest), (dest,), why)]
 
 
 def _fusion_backward(view: BridgeView) -> dict[str, FieldValue]:

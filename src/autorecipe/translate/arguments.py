@@ -1,7 +1,7 @@
 """From words to options: Megatron-LM's command line as argparse reads it, without losing a word.
 
-Exact names win, then unique prefixes (argparse accepts abbreviations); `--name=value`, several values, repeated options (the last one
-counts) and negative numbers are understood. Everything that is not an option is returned as well.
+Exact names win, then unique prefixes (argparse accepts abbreviations); `--name=value`, several values, repeated options (the
+last one counts) and negative numbers are understood. Everything that is not an option is returned as well.
 """
 
 from __future__ import annotations
@@ -186,7 +186,17 @@ def _read(name: str, option: MlmOption, texts: tuple[str, ...], origin: str) -> 
         return Given(name=name, option=option, texts=texts, problem=str(error), origin=origin)
 
 
-_LAUNCHERS = ("torchrun", "torch.distributed.run", "torch.distributed.launch", "srun", "mpirun", "python", "python3", "uv", "bash")
+_LAUNCHERS = (
+    "torchrun",
+    "torch.distributed.run",
+    "torch.distributed.launch",
+    "srun",
+    "mpirun",
+    "python",
+    "python3",
+    "uv",
+    "bash",
+)
 _SIZES = re.compile(r"--?(?P<name>nproc[-_]per[-_]node|nnodes|n|N|ntasks|ntasks-per-node)(?:=(?P<value>\S+))?$")
 
 

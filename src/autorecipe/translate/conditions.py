@@ -16,6 +16,8 @@ def _virtual(config: MlmConfig) -> bool:
 
 CONDITIONS: dict[str, Callable[[MlmConfig], bool]] = {
     "cuda_graphs": lambda config: config.get("cuda_graph_impl") not in (None, "none"),
+    "gelu": lambda config: not config.on("swiglu") and config.on("add_bias_linear"),
+    "swiglu": lambda config: config.on("swiglu"),
     "dsa": lambda config: config.get("experimental_attention_variant") == "dsa",
     "experts": lambda config: config.get("num_experts") is not None,
     "fp8": lambda config: config.get("fp8") is not None,

@@ -19,8 +19,8 @@ def _data_forward(config: MlmConfig) -> list[Cell]:
     if mock:
         note = "Bridge uses mock data where no data path is set; start run_recipe.py with `--dataset mock`"
         config.remark("mock_data", Status.DERIVED, note)
-        blends = ("dataset.data_path", "dataset.blend", "dataset.blend_per_split")
-        cells += [Cell(path, None, ("mock_data",), note, quiet=True) for path in blends]
+        sources = ("dataset.data_path", "dataset.blend", "dataset.blend_per_split")
+        cells += [Cell(path, None, ("mock_data",), note, quiet=True) for path in sources]
     paths = config.get("data_path")
     if paths is not None:
         joined = paths if any(" " in item for item in paths) else " ".join(paths)
@@ -106,7 +106,9 @@ def _positions_table_forward(config: MlmConfig) -> list[Cell]:
     if table is None or dest not in config.given:
         return []
     if table == length:
-        config.remark(dest, Status.DERIVED, "nothing to write: equal to the sequence length, and Bridge's providers have no such field")
+        config.remark(
+            dest, Status.DERIVED, "nothing to write: equal to the sequence length, and Bridge's providers have no such field"
+        )
     elif config.get("position_embedding_type") == "learned_absolute":
         config.remark(
             dest,

@@ -175,7 +175,9 @@ def _model(config: MlmConfig) -> None:
         config.derive("ffn_hidden_size", width, f"Megatron-LM's default width: {formula}")
     if config.get("kv_channels") is None and hidden and heads:
         if hidden % heads:
-            config.refuse("MLM-SIZE-04", f"hidden size {hidden} is not a multiple of {heads} attention heads", path="--hidden-size")
+            config.refuse(
+                "MLM-SIZE-04", f"hidden size {hidden} is not a multiple of {heads} attention heads", path="--hidden-size"
+            )
         else:
             config.derive("kv_channels", hidden // heads, "hidden size / attention heads")
     if not config.on("group_query_attention") and heads:
@@ -198,7 +200,9 @@ def _model(config: MlmConfig) -> None:
         config.derive("attention_backend", "flash", "--use-flash-attn stands for it")
     seq, table = config.number("seq_length"), config.number("max_position_embeddings")
     if seq is not None and table is not None and table < seq:
-        config.refuse("MLM-SIZE-05", f"{table} positions are fewer than the sequence length {seq}", path="--max-position-embeddings")
+        config.refuse(
+            "MLM-SIZE-05", f"{table} positions are fewer than the sequence length {seq}", path="--max-position-embeddings"
+        )
     frequency, layers = config.get("moe_layer_freq"), config.number("num_layers")
     if isinstance(frequency, list) and layers is not None and len(frequency) != layers:
         message = f"the pattern has {len(frequency)} entries for {layers} layers"
@@ -208,7 +212,10 @@ def _model(config: MlmConfig) -> None:
 def _pipeline(config: MlmConfig) -> None:
     """Source: megatron/training/arguments.py:933-1011 @ core 0.19.2."""
     pp, layers = config.size("pipeline_model_parallel_size"), config.number("num_layers")
-    per_stage, stages = config.number("num_layers_per_virtual_pipeline_stage"), config.number("num_virtual_stages_per_pipeline_rank")
+    per_stage, stages = (
+        config.number("num_layers_per_virtual_pipeline_stage"),
+        config.number("num_virtual_stages_per_pipeline_rank"),
+    )
     layout = config.get("pipeline_model_parallel_layout")
     if sum(item is not None for item in (per_stage, stages, layout)) > 1:
         config.refuse(
@@ -235,7 +242,9 @@ def _pipeline(config: MlmConfig) -> None:
         config.refuse("MLM-PP-06", f"{counted} layers are not a multiple of pipeline size {pp}", path="--num-layers")
     if isinstance(layout, str):
         virtual = _stages_of(layout) // pp
-    config.derive("virtual_pipeline_model_parallel_size", None if virtual == 1 else virtual, "layers / PP / layers a virtual stage")
+    config.derive(
+        "virtual_pipeline_model_parallel_size", None if virtual == 1 else virtual, "layers / PP / layers a virtual stage"
+    )
     if config.get("virtual_pipeline_model_parallel_size") is None:
         for dest in ("overlap_p2p_comm", "align_param_gather"):
             if config.on(dest):
@@ -260,13 +269,12 @@ def _batch(config: MlmConfig) -> None:
     if config.get("global_batch_size") is None and micro is not None and replicas is not None:
         config.derive("global_batch_size", micro * replicas, "micro batch size x data parallel size")
     total = config.number("global_batch_size")
-    if total is not None and micro is not None and replicas is not None and total % (micro * replicas):
-        if not config.on("decrease_batch_size_if_needed"):
-            config.refuse(
-                "MLM-BATCH-05",
-                f"global batch {total} is not a multiple of micro batch {micro} x data parallel {replicas}",
-                path="--global-batch-size",
-            )
+    if total is not None and micro and replicas:
+        if total % (micro * replicas) and not config.on("decrease_batch_size_if_needed"):
+            message = f"global batch {total} is not a multiple of micro batch {micro} x data parallel {replicas}"
+            config.refuse("MLM-BATCH-05", message, path="--global-batch-size")
+    elif micro == 0:
+        config.refuse("MLM-BATCH-01", "micro batch size must be above 0", path="--micro-batch-size")
     if config.get("step_batch_size_schedule") is not None and "global_batch_size" in config.given:
         config.refuse("MLM-BATCH-02", "--step-batch-size-schedule and --global-batch-size exclude each other")
 
@@ -287,7 +295,9 @@ def _schedule(config: MlmConfig) -> None:
             config.derive(f"lr_decay_{unit}", config.get(f"train_{unit}"), "unset means the whole run")
     warmup, decay = config.number("lr_warmup_iters"), config.number("lr_decay_iters")
     if warmup is not None and decay is not None and warmup >= decay:
-        config.refuse("MLM-SCHED-05", f"warmup of {warmup} iterations is not shorter than decay over {decay}", path="--lr-warmup-iters")
+        config.refuse(
+            "MLM-SCHED-05", f"warmup of {warmup} iterations is not shorter than decay over {decay}", path="--lr-warmup-iters"
+        )
     low, high = config.get("min_lr"), config.get("lr")
     if isinstance(low, int | float) and isinstance(high, int | float) and low > high:
         config.refuse("MLM-SCHED-04", f"minimum rate {low} is above the rate {high}", path="--min-lr")

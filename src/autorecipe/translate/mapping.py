@@ -1,8 +1,8 @@
 """All rules of a release: those with a function of their own, and one for each remaining row of the option table.
 
-The option table of the release says which Bridge field an option corresponds to; `data/mlm_mapping.jsonl` is the reviewed part: options
-without a counterpart and why, options that act only under a condition, options whose default is not worth setting. Start reading at
-`load_mapping`.
+The option table of the release says which Bridge field an option corresponds to. `data/mlm_mapping.jsonl` is the reviewed part:
+options without a counterpart and why, options that act only under a condition, options whose default is not worth setting.
+Start reading at `load_mapping`.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def _notes() -> tuple[dict[str, Note], list[tuple[str, Note]], dict[str, Note]]:
 
 
 def find_note(option: MlmOption) -> Note:
-    """Return the reviewed row of an option: by name, else by the longest pattern, else by group (only where no field corresponds)."""
+    """Return the reviewed row of an option: by name, else by the longest pattern, else (without a field) by group."""
     exact, patterns, groups = _notes()
     if option.dest in exact:
         return exact[option.dest]

@@ -27,7 +27,11 @@ def _overlap_forward(config: MlmConfig) -> list[Cell]:
     overlap = config.on("overlap_p2p_comm")
     cells = [Cell("model.overlap_p2p_comm", overlap, ("overlap_p2p_comm",), config.derived.get("overlap_p2p_comm", ""))]
     if config.size("pipeline_model_parallel_size") > 1:
-        cells.append(Cell("model.batch_p2p_comm", not overlap, ("overlap_p2p_comm",), "Megatron-LM batches exactly when it does not overlap"))
+        cells.append(
+            Cell(
+                "model.batch_p2p_comm", not overlap, ("overlap_p2p_comm",), "Megatron-LM batches exactly when it does not overlap"
+            )
+        )
     return cells
 
 
@@ -42,7 +46,9 @@ def _hsdp_forward(config: MlmConfig) -> list[Cell]:
     if config.on("enable_full_sharding_in_hsdp"):
         cells.append(Cell("ddp.outer_dp_sharding_strategy", "optim", ("enable_full_sharding_in_hsdp",)))
     elif "outer_dp_sharding_strategy" in config.given or config.on("use_megatron_fsdp"):
-        cells.append(Cell("ddp.outer_dp_sharding_strategy", config.get("outer_dp_sharding_strategy"), ("outer_dp_sharding_strategy",)))
+        cells.append(
+            Cell("ddp.outer_dp_sharding_strategy", config.get("outer_dp_sharding_strategy"), ("outer_dp_sharding_strategy",))
+        )
     return cells
 
 
@@ -54,7 +60,12 @@ def _hsdp_backward(view: BridgeView) -> dict[str, FieldValue]:
 def _recompute_forward(config: MlmConfig) -> list[Cell]:
     why = "--recompute-activations stands for selective recomputation" if config.on("recompute_activations") else ""
     return [
-        Cell("model.recompute_granularity", config.get("recompute_granularity"), ("recompute_granularity", "recompute_activations"), why)
+        Cell(
+            "model.recompute_granularity",
+            config.get("recompute_granularity"),
+            ("recompute_granularity", "recompute_activations"),
+            why,
+        )
     ]
 
 

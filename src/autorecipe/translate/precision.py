@@ -1,7 +1,7 @@
 """Rules for arithmetic: one preset, or one precision object, for all of Megatron-LM's precision options.
 
-Bridge writes its `mixed_precision` over model, optimizer and ddp at start, so that single fields there are lost. A preset is used where it
-says exactly what was given; otherwise the whole object is written.
+Bridge writes its `mixed_precision` over model, optimizer and ddp at start, so that single fields there are lost. A preset is
+used where it says exactly what was given; otherwise the whole object is written.
 """
 
 from __future__ import annotations
@@ -123,7 +123,9 @@ def _precision_forward(config: MlmConfig) -> list[Cell]:
         why = "one preset says all of it"
         if fields["grad_reduce_in_fp32"] and "accumulate_allreduce_grads_in_fp32" in config.given:
             config.remark(
-                "accumulate_allreduce_grads_in_fp32", Status.DERIVED, f"nothing to write: {name} already reduces gradients in fp32"
+                "accumulate_allreduce_grads_in_fp32",
+                Status.DERIVED,
+                f"nothing to write: {name} already reduces gradients in fp32",
             )
         return [Cell(SECTION, name, tuple(deciding), why, matches=lambda view: _matches(view, fields))]
     deciding.append("accumulate_allreduce_grads_in_fp32")
@@ -137,7 +139,13 @@ def _fp32_cell(config: MlmConfig, fields: dict[str, FieldValue]) -> Cell:
         note = "nothing to write: gradients are reduced in fp32 (bf16_mixed does so as well)"
         config.remark("accumulate_allreduce_grads_in_fp32", Status.DERIVED, note)
     why = "without --bf16 or --fp16 Megatron-LM trains in fp32"
-    return Cell(SECTION, None, ("bf16", "fp16"), why, matches=lambda view: not view.on(f"{SECTION}.bf16") and not view.on(f"{SECTION}.fp16"))
+    return Cell(
+        SECTION,
+        None,
+        ("bf16", "fp16"),
+        why,
+        matches=lambda view: not view.on(f"{SECTION}.bf16") and not view.on(f"{SECTION}.fp16"),
+    )
 
 
 def _matches(view: BridgeView, fields: dict[str, FieldValue]) -> bool:
@@ -208,7 +216,10 @@ PRECISION_RULES = (
     Rule(
         name="precision",
         dests=PRECISION_DESTS,
-        paths=(SECTION, *(f"{SECTION}.{name}" for name in (*_FP8, *_FP4, *_SCALING, *_LAYOUT_ONLY, "bf16", "fp16", "grad_reduce_in_fp32"))),
+        paths=(
+            SECTION,
+            *(f"{SECTION}.{name}" for name in (*_FP8, *_FP4, *_SCALING, *_LAYOUT_ONLY, "bf16", "fp16", "grad_reduce_in_fp32")),
+        ),
         status=Status.DERIVED,
         forward=_precision_forward,
         backward=_precision_backward,

@@ -25,7 +25,11 @@ def _length_forward(config: MlmConfig) -> list[Cell]:
     clears = "recipes preset iterations, and Bridge refuses both units at once"
     if samples is not None:
         cells.append(Cell("train.train_samples", samples, ("train_samples",)))
-        cells.append(Cell("train.train_iters", None, ("train_samples",), clears))
+
+        def counts_samples(view: BridgeView) -> bool:
+            return bool(view.get("train.train_samples") == samples)  # Bridge derives the iterations from them
+
+        cells.append(Cell("train.train_iters", None, ("train_samples",), clears, matches=counts_samples))
         if "lr_decay_samples" in config.given:
             cells.append(Cell("scheduler.lr_decay_samples", config.get("lr_decay_samples"), ("lr_decay_samples",)))
         cells.append(Cell("scheduler.lr_decay_iters", None, ("train_samples",), clears, quiet=True))
@@ -33,7 +37,9 @@ def _length_forward(config: MlmConfig) -> list[Cell]:
         decays = ("lr_decay_iters", "train_iters")
         cells.append(Cell("train.train_iters", config.get("train_iters"), ("train_iters",)))
         cells.append(Cell("train.train_samples", None, ("train_iters",), clears, quiet=True))
-        cells.append(Cell("scheduler.lr_decay_iters", config.get("lr_decay_iters"), decays, "the decay takes the whole run unless given"))
+        cells.append(
+            Cell("scheduler.lr_decay_iters", config.get("lr_decay_iters"), decays, "the decay takes the whole run unless given")
+        )
         cells.append(Cell("scheduler.lr_decay_samples", None, ("train_iters",), clears, quiet=True))
     elif "lr_decay_iters" in config.given:
         cells.append(Cell("scheduler.lr_decay_iters", config.get("lr_decay_iters"), ("lr_decay_iters",)))
@@ -107,7 +113,12 @@ SCHEDULE_RULES = (
     Rule(
         name="weight decay",
         dests=_DECAY,
-        paths=("scheduler.start_weight_decay", "scheduler.end_weight_decay", "optimizer.weight_decay", "scheduler.weight_decay_incr_style"),
+        paths=(
+            "scheduler.start_weight_decay",
+            "scheduler.end_weight_decay",
+            "optimizer.weight_decay",
+            "scheduler.weight_decay_incr_style",
+        ),
         status=Status.EXPANDS,
         forward=_decay_forward,
         backward=_decay_backward,

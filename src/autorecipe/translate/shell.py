@@ -1,8 +1,8 @@
 """Reading a launch script without running it.
 
-Follows assignments (variables, arrays, `+=`, `${NAME:-default}`, arithmetic) from top to bottom and finds the command that starts
-training. What only a shell could know (command substitution, positional parameters, conditions on unknown values) stays in the words as
-it is written, and is reported. Start reading at `read_script`.
+Follows assignments (variables, arrays, `+=`, `${NAME:-default}`, arithmetic) from top to bottom and finds the command that
+starts training. What only a shell could know (command substitution, positional parameters, conditions on unknown values)
+stays in the words as it is written, and is reported. Start reading at `read_script`.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ def read_script(text: str, *, variables: Mapping[str, str] | None = None) -> Scr
         variables: values for what the script takes from outside; they win over the script's own assignments.
 
     Returns:
-        the words of the command with the most `--options` among those that name a Python file or end in options; empty words where
-        no such command is found.
+        the words of the command with the most `--options` among those that name a Python file or end in options; empty words
+        where no such command is found.
     """
     state = _State()
     fixed = dict(variables or {})
@@ -87,7 +87,9 @@ def read_script(text: str, *, variables: Mapping[str, str] | None = None) -> Scr
             if options > sum(piece.text.startswith("--") for piece in best):
                 best = pieces
     environment = {
-        name: " ".join(piece.text for piece in state.variables[name]) for name in sorted(state.exported) if name in state.variables
+        name: " ".join(piece.text for piece in state.variables[name])
+        for name in sorted(state.exported)
+        if name in state.variables
     }
     return ScriptReading(
         words=tuple(piece.text for piece in best),
@@ -188,7 +190,14 @@ def _decide_plain(inner: list[str]) -> bool | None:
         return None if set(right) & set("*?[") else left != right
     if re.fullmatch(r"-?\d+", left) and re.fullmatch(r"-?\d+", right):
         one, other = int(left), int(right)
-        tests = {"-eq": one == other, "-ne": one != other, "-gt": one > other, "-lt": one < other, "-ge": one >= other, "-le": one <= other}
+        tests = {
+            "-eq": one == other,
+            "-ne": one != other,
+            "-gt": one > other,
+            "-lt": one < other,
+            "-ge": one >= other,
+            "-le": one <= other,
+        }
         return tests.get(operator)
     return None
 
@@ -300,7 +309,9 @@ def _keep(text: str, state: _State, report: bool) -> tuple[str, bool]:
     return text, False
 
 
-_VARIABLE = re.compile(r"(?P<name>\w+|[@*#?!])(?:\[(?P<index>[@*]|\d+)\])?(?:(?P<operator>:?[-=+?]|%%?|##?)(?P<word>.*))?", re.DOTALL)
+_VARIABLE = re.compile(
+    r"(?P<name>\w+|[@*#?!])(?:\[(?P<index>[@*]|\d+)\])?(?:(?P<operator>:?[-=+?]|%%?|##?)(?P<word>.*))?", re.DOTALL
+)
 
 
 def _expand_variable(text: str, state: _State, *, report: bool) -> tuple[str, bool]:
@@ -321,7 +332,9 @@ def _expand_variable(text: str, state: _State, *, report: bool) -> tuple[str, bo
     if operator in (":-", "-", ":=", "="):
         if value is None or (operator.startswith(":") and value == ""):
             inner = split_shell(word) if word else []
-            words = [piece.text for command in inner for item in command.words for piece in _expand_word(item, state, report=report)]
+            words = [
+                piece.text for command in inner for item in command.words for piece in _expand_word(item, state, report=report)
+            ]
             value = " ".join(words)
             if operator.endswith("="):
                 state.variables[found["name"]] = [Piece(value, 0)]

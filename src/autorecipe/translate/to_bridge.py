@@ -1,12 +1,13 @@
 """Megatron-LM to Bridge: overrides for a recipe, and an account of every option.
 
-Three passes. What was given is written. The recipe is resolved with that, and whatever still differs from what Megatron-LM would do (its
-defaults, its derivations) is written too, with the reason. The recipe is resolved again, and what still does not act is reported.
-Start reading at `translate_to_bridge`.
+Three passes. What was given is written. The recipe is resolved with that, and whatever still differs from what Megatron-LM
+would do (its defaults, its derivations) is written too, with the reason. The recipe is resolved again, and what still does
+not act is reported. Start reading at `translate_to_bridge`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 
 from autorecipe.config.grammar import GrammarError
@@ -102,12 +103,26 @@ def _resolve(resolve: Resolver, settings: Sequence[Setting], base: RunConfig, pr
         return base
 
 
-_SECTION_ORDER = ("mixed_precision", "model", "dataset", "tokenizer", "train", "validation", "optimizer", "scheduler", "ddp", "rng")
+_SECTION_ORDER = (
+    "mixed_precision",
+    "model",
+    "dataset",
+    "tokenizer",
+    "train",
+    "validation",
+    "optimizer",
+    "scheduler",
+    "ddp",
+    "rng",
+)
 
 
 def _order(path: str) -> tuple[int, str]:
     section = path.split(".", 1)[0]
-    return (_SECTION_ORDER.index(section) if section in _SECTION_ORDER else len(_SECTION_ORDER), "" if section == "scheduler" else path)
+    return (
+        _SECTION_ORDER.index(section) if section in _SECTION_ORDER else len(_SECTION_ORDER),
+        "" if section == "scheduler" else path,
+    )
 
 
 def _setting(
@@ -146,7 +161,7 @@ def _implicit_setting(
         return None
     if cell.path not in current.values:
         return None
-    derived = any(dest in config.derived for dest in cell.dests)
+    derived = cell.dests[0] in config.derived
     return _setting(cell, config, mapping, schema, current, Reason.DERIVED if derived else Reason.IMPLICIT_DEFAULT)
 
 
@@ -159,6 +174,7 @@ def _worth_setting(cell: Cell, config: MlmConfig, entries: Sequence[Entry]) -> b
 
 
 def agrees(cell: Cell, config: RunConfig) -> bool:
+    """Return whether a configuration already says what a cell says; None, False and empty lists count as one."""
     if cell.matches is not None:
         return cell.matches(BridgeView(config.values))
     value = config.get(cell.path)
@@ -177,6 +193,9 @@ def _acceptable(setting: Setting, base: RunConfig, schema: ConfigSchema, refused
         why = f"the recipe has no `{section}` section"
     elif setting.name not in base.values and f"{section}._class" in base.values:
         why = f"{base.values[f'{section}._class']}, which the recipe uses, has no such field"
+        owners = schema[setting.name].config_classes if setting.name in schema else ()
+        if owners:
+            why += f"; a recipe of {' or '.join(owners[:3])} has it (--recipe)"
     else:
         try:
             parse_overrides([render_override(setting.name, setting.value)], schema, base=base.values)
@@ -223,10 +242,8 @@ def _outcome(
             name=item.name, value=value, status=Status.DERIVED, layer=entry.layer, note=note, acts=False, origin=item.origin
         )
     if item.is_unresolved or item.problem:
-        note = item.problem or "the value is known only when the script runs (--var NAME=VALUE gives it)"
-        return Outcome(
-            name=item.name, value=value, status=Status.UNRESOLVED, layer=entry.layer, note=note, origin=item.origin
-        )
+        note = item.problem or _unresolved_note(value)
+        return Outcome(name=item.name, value=value, status=Status.UNRESOLVED, layer=entry.layer, note=note, origin=item.origin)
     dest = item.option.dest
     targets = tuple(setting.name for setting in settings if mapping.entries[dest].option.flag.split()[0] in setting.sources)
     paths = entry.rule.paths if entry.rule is not None else ()
@@ -238,6 +255,8 @@ def _outcome(
     elif not note:
         whys = [setting.why for setting in settings if setting.name in targets and setting.why]
         note = next((why for why in whys if not why.startswith("does not act")), "")
+    if not targets and not note and status.maps:
+        note = "nothing to write: it does not act with the other options as they are"
     acts = not same_value(item.value, item.option.default)
     return Outcome(
         name=item.name,
@@ -249,6 +268,12 @@ def _outcome(
         acts=acts or status is not Status.UNMAPPED,
         origin=item.origin,
     )
+
+
+def _unresolved_note(value: str) -> str:
+    names = re.findall(r"\$\{?([A-Za-z_]\w*)", value)
+    give = f" (--var {names[0]}=VALUE gives it)" if names else ""
+    return f"the value is known only when the script runs{give}"
 
 
 def _conditional(name: str, where: str, mapping: MappingTable) -> Outcome:
@@ -268,11 +293,14 @@ def _notes(parsed: ParsedArguments, config: MlmConfig, final: RunConfig) -> list
         split = config.get("split") or "1,1,1"
         if final.get("dataset.split") not in (UNKNOWN, split):
             notes.append(
-                f"dataset.split stays {render_value_text(final.get('dataset.split'))} (Megatron-LM with mock data: {split}): only the"
+                f"dataset.split stays {render_value_text(final.get('dataset.split'))} (Megatron-LM with mock data: "
+                f"{split}): only the"
                 " validation and test samples depend on it"
             )
     if config.get("global_batch_size") is None and config.get("micro_batch_size") is not None:
-        notes.append("without --global-batch-size Megatron-LM takes micro batch x data parallel size; say how many GPUs with --gpus")
+        notes.append(
+            "without --global-batch-size Megatron-LM takes micro batch x data parallel size; say how many GPUs with --gpus"
+        )
     notes += [note for note in final.notes if note not in notes]
     return notes
 

@@ -67,7 +67,7 @@ def translate_to_mlm(
         outcomes=tuple(outcomes),
         settings=tuple(settings),
         problems=tuple(read_back.problems),
-        notes=tuple((*notes, *config.notes)),
+        notes=(*notes, *config.notes),
         world_size=world_size,
     )
 
@@ -77,7 +77,9 @@ def _needed(entry: Entry, value: FieldValue, effective: MlmConfig, config: RunCo
     if option.dest in _SIZES and value == 0:
         return False
     if option.dest in REQUIRED and value in (0, None):
-        notes.append(f"{option.flag.split()[0]} is needed: the recipe leaves {entry.rule.paths[0] if entry.rule else option.dest} open")
+        notes.append(
+            f"{option.flag.split()[0]} is needed: the recipe leaves {entry.rule.paths[0] if entry.rule else option.dest} open"
+        )
         return False
     if isinstance(value, str) and "${" in value:
         notes.append(f"{option.flag.split()[0]} is left out: {value} belongs to Bridge's own folder")
@@ -185,7 +187,9 @@ def _outcome(
             rule = next(item for item in mapping.rules if item.name == "precision")
         else:
             note = "no Megatron-LM option says this"
-            return Outcome(name=path, value=value, status=Status.UNMAPPED, layer=layer, note=note, acts=_acts(path, config, schema))
+            return Outcome(
+                name=path, value=value, status=Status.UNMAPPED, layer=layer, note=note, acts=_acts(path, config, schema)
+            )
     flags = {mapping.entries[dest].option.flag.split()[0] for dest in rule.dests if dest in mapping.entries}
     targets = tuple(setting.name for setting in settings if setting.name in flags)
     note = "" if targets else "Megatron-LM's default"
@@ -236,5 +240,3 @@ def _silent_losses(
 
 def _empty(value: FieldValue) -> bool:
     return value is None or value is False or value == [] or value == {} or value == ""
-
-

@@ -20,7 +20,9 @@ class ValueProblem(ValueError):
 
 def is_flag(option: MlmOption) -> bool:
     """Return whether an option takes no value."""
-    return option.type.startswith("flag(") or option.type == "BooleanOptionalAction" or (option.type == "bool" and _has_pair(option))
+    return (
+        option.type.startswith("flag(") or option.type == "BooleanOptionalAction" or (option.type == "bool" and _has_pair(option))
+    )
 
 
 def _has_pair(option: MlmOption) -> bool:
@@ -67,8 +69,9 @@ def parse_values(option: MlmOption, texts: Sequence[str]) -> FieldValue:
 
 def _parse_one(option: MlmOption, text: str) -> FieldValue:
     value = _convert(option.type, text)
-    if option.choices and text not in option.choices:
-        raise ValueProblem(f"{text!r} is not one of {', '.join(option.choices)}")
+    choices = [str(enum_member(choice)) if option.type == "enum_type_handler" else choice for choice in option.choices]
+    if choices and text not in choices:
+        raise ValueProblem(f"{text!r} is not one of {', '.join(choices)}")
     return value
 
 
@@ -153,7 +156,9 @@ def same_value(left: FieldValue, right: FieldValue) -> bool:
     if isinstance(left, list | tuple) and isinstance(right, list | tuple):
         return len(left) == len(right) and all(same_value(a, b) for a, b in zip(left, right, strict=True))
     if isinstance(left, str) and isinstance(right, str):
-        return left == right or (last_name(left) == last_name(right) and ("." in left or ":" in left) != ("." in right or ":" in right))
+        return left == right or (
+            last_name(left) == last_name(right) and ("." in left or ":" in left) != ("." in right or ":" in right)
+        )
     return bool(left == right)
 
 

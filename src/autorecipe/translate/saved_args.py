@@ -1,0 +1,151 @@
+"""Reading the arguments out of a Megatron-LM checkpoint file without torch, and without running what the file says.
+
+`torch.save` writes a zip with one pickle. Only plain containers, `argparse.Namespace` and names are built from it; every
+other class becomes an inert mark that keeps its name, and tensors are skipped. Start reading at `load_saved_args`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import io
+import pickle
+import zipfile
+from pathlib import Path
+from typing import Any
+
+from autorecipe.errors import Problem, UsageError
+from autorecipe.schema.value import FieldValue
+
+_MAX_PICKLE_BYTES = 512 * 2**20
+_PLAIN = {
+    ("collections", "OrderedDict"): collections.OrderedDict,
+    ("builtins", "set"): set,
+    ("builtins", "frozenset"): frozenset,
+    ("builtins", "list"): list,
+    ("builtins", "dict"): dict,
+    ("builtins", "tuple"): tuple,
+}
+_DTYPES = {"float32": "fp32", "float": "fp32", "bfloat16": "bf16", "float16": "fp16", "half": "fp16", "uint8": "fp8"}
+
+
+class Mark:
+    """Stands for an object that is not built: its class's name, and what it was made from."""
+
+    module = ""
+    name = ""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self.args = args
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Ignore items: the container is not built."""
+
+    def append(self, item: Any) -> None:
+        """Ignore items: the container is not built."""
+
+    def extend(self, items: Any) -> None:
+        """Ignore items: the container is not built."""
+
+
+class _SafeNamespace(argparse.Namespace):
+    def __setstate__(self, state: Any) -> None:
+        if isinstance(state, dict):
+            self.__dict__.update(state)
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) == ("argparse", "Namespace"):
+            return _SafeNamespace
+        plain = _PLAIN.get((module, name))
+        return plain if plain is not None else type("Mark", (Mark,), {"module": module, "name": name})
+
+    def persistent_load(self, pid: Any) -> Any:
+        return None
+
+
+def load_saved_args(path: Path) -> dict[str, FieldValue]:
+    """Return the saved arguments of a checkpoint file, by destination.
+
+    Args:
+        path: `common.pt` of a distributed checkpoint, `model_optim_rng.pt` of a legacy one, or a folder that holds one.
+
+    Raises:
+        UsageError: no such file, not written by `torch.save`, or no arguments inside.
+    """
+    file = _find_file(path)
+    if not zipfile.is_zipfile(file):
+        raise UsageError(
+            Problem(
+                code="not-a-checkpoint",
+                path=str(file),
+                message="is not a zip as torch.save writes it since torch 1.6",
+                hint="save the arguments as YAML where torch is installed, then use --yaml FILE: "
+                'python -c "import torch,yaml;yaml.safe_dump({k:v for k,v in '
+                "vars(torch.load('common.pt',weights_only=False)['args']).items()"
+                " if isinstance(v,(int,float,str,list,type(None)))},open('args.yaml','w'))\"",
+            )
+        )
+    with zipfile.ZipFile(file) as archive:
+        member = next((info for info in archive.infolist() if info.filename.endswith("data.pkl")), None)
+        if member is None or member.file_size > _MAX_PICKLE_BYTES:
+            raise UsageError(Problem(code="not-a-checkpoint", path=str(file), message="holds no data.pkl of a readable size"))
+        data = archive.read(member)
+    try:
+        content = _Unpickler(io.BytesIO(data)).load()
+    except Exception as error:  # a pickle can fail in any way; the file is the user's
+        message = f"cannot be read: {type(error).__name__}: {error}"
+        raise UsageError(Problem(code="not-a-checkpoint", path=str(file), message=message)) from error
+    saved = content.get("args") if isinstance(content, dict) else content
+    if not isinstance(saved, argparse.Namespace):
+        message = "holds no Megatron-LM arguments (key `args`)"
+        raise UsageError(Problem(code="no-saved-args", path=str(file), message=message))
+    return {dest: _plain(value) for dest, value in vars(saved).items()}
+
+
+def _find_file(path: Path) -> Path:
+    if path.is_file():
+        return path
+    if path.is_dir():
+        for name in ("common.pt", "model_optim_rng.pt"):
+            found = sorted(path.rglob(name))
+            if found:
+                return found[-1]
+    message = "no such file" if not path.exists() else "holds neither common.pt nor model_optim_rng.pt"
+    raise UsageError(Problem(code="no-such-checkpoint", path=str(path), message=message))
+
+
+def _plain(value: Any) -> FieldValue:
+    if isinstance(value, Mark):
+        enum_value = value.args[0] if value.args else None
+        return _member_name(value, enum_value)
+    if isinstance(value, type) and issubclass(value, Mark):
+        return _DTYPES.get(value.name, value.name) if value.module == "torch" else f"{value.module}:{value.name}"
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    return value
+
+
+_ENUM_MEMBERS = {
+    ("AttnBackend", 1): "flash",
+    ("AttnBackend", 2): "fused",
+    ("AttnBackend", 3): "unfused",
+    ("AttnBackend", 4): "local",
+    ("AttnBackend", 5): "auto",
+}
+
+
+def _member_name(mark: Mark, number: Any) -> FieldValue:
+    """Return the name of an enum member that is stored by number, else its class.
+
+    Source: megatron/core/transformer/enums.py @ core 0.19.2.
+    """
+    if isinstance(number, int | str) and (mark.name, number) in _ENUM_MEMBERS:
+        return _ENUM_MEMBERS[(mark.name, number)]  # type: ignore[index]
+    return f"{mark.name}({number})" if number is not None else mark.name

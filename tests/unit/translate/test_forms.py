@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import argparse
+import enum
+import io
+import json
+import pickle
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from autorecipe.api.translate import MlmSource, to_bridge
+from autorecipe.cli.main import execute
+from autorecipe.errors import UsageError
+from autorecipe.translate.saved_args import load_saved_args
+
+
+class AttnBackend(enum.Enum):
+    unfused = 3
+
+
+class Bomb:
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        import os
+
+        return os.system, ("touch bomb-went-off",)
+
+
+def write_checkpoint(path: Path, args: object, **extra: object) -> Path:
+    stream = io.BytesIO()
+    pickle.dump({"args": args, "iteration": 7, **extra}, stream)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("common/data.pkl", stream.getvalue())
+        archive.writestr("common/version", "3")
+    return path
+
+
+def settings(source: MlmSource, **kwargs: object) -> dict[str, object]:
+    return {item.name: item.value for item in to_bridge(source, **kwargs).settings}  # type: ignore[arg-type]
+
+
+def test_saved_arguments_are_read_without_torch_and_without_running_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    args = argparse.Namespace(
+        num_layers=4,
+        hidden_size=64,
+        num_attention_heads=4,
+        attention_backend=AttnBackend.unfused,
+        weight_decay=0.1,
+        start_weight_decay=0.1,
+        end_weight_decay=0.1,
+        weight_decay_incr_style="constant",
+        bf16=True,
+        world_size=8,
+        data_parallel_size=8,
+    )
+    folder = tmp_path / "iter_0000007"
+    folder.mkdir()
+    write_checkpoint(folder / "common.pt", args, bomb=Bomb())
+    assert load_saved_args(tmp_path)["num_layers"] == 4
+    assert not (tmp_path / "bomb-went-off").exists()
+    translation = to_bridge(MlmSource(checkpoint=tmp_path))
+    found = {item.name: item.value for item in translation.settings}
+    assert found["model.num_layers"] == 4
+    assert found["model.attention_backend"] == "AttnBackend.unfused"
+    assert found["scheduler.start_weight_decay"] == 0.1
+    assert translation.world_size == 8
+    assert translation.problems == ()
+
+
+def test_files_that_are_no_checkpoints_are_refused(tmp_path: Path) -> None:
+    plain = tmp_path / "common.pt"
+    plain.write_bytes(b"not a zip")
+    with pytest.raises(UsageError, match="torch"):
+        load_saved_args(plain)
+    with pytest.raises(UsageError, match="no such file"):
+        load_saved_args(tmp_path / "absent.pt")
+    with pytest.raises(UsageError, match="args"):
+        load_saved_args(write_checkpoint(tmp_path / "other.pt", None))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "MODEL_ARGS:\n  --num-layers: 4\n  --bf16: true\n  --sequence-parallel: false\n  --recompute-modules: core_attn mlp\n",
+        "num-layers: 4\nbf16: true\nrecompute-modules: [core_attn, mlp]\n",
+        "language_model:\n  num_layers: 4\n  recompute_modules: [core_attn, mlp]\nbf16: true\n",
+    ],
+)
+def test_yaml_in_its_usual_forms(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "model.yaml"
+    path.write_text(text)
+    found = settings(MlmSource(yaml=path))
+    assert found["model.num_layers"] == 4
+    assert found["mixed_precision"] == "bf16_mixed"
+    assert found["model.recompute_modules"] == ["core_attn", "mlp"]
+
+
+def test_a_script_is_read_with_its_lines(tmp_path: Path) -> None:
+    path = tmp_path / "run.sh"
+    path.write_text("ARGS=(\n --num-layers 4\n --lr $LR\n)\npython pretrain_gpt.py ${ARGS[@]}\n")
+    translation = to_bridge(MlmSource(script=path))
+    assert [(outcome.name, outcome.origin) for outcome in translation.outcomes] == [
+        ("--num-layers", "run.sh:2"),
+        ("--lr", "run.sh:3"),
+    ]
+    assert [outcome.name for outcome in translation.lost] == ["--lr"]
+    assert "--var LR=VALUE" in translation.lost[0].note
+    assert to_bridge(MlmSource(script=path, variables={"LR": "1e-4"})).lost == ()
+
+
+def test_exit_status_and_every_form_of_output(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--num-layers", "4", "--bf16", "--enable-mhc-connections"]
+    assert execute(["translate", "to-bridge", "--", *words]) == 1
+    captured = capsys.readouterr()
+    assert "model.num_layers=4" in captured.out.splitlines()
+    assert "LOST: --enable-mhc-connections" in captured.out
+    assert "error[unmapped]" in captured.err
+    assert execute(["translate", "to-bridge", "--allow-unmapped", "--", *words]) == 0
+    capsys.readouterr()
+    for form, sign in (
+        ("recipe", "def translated_pretrain_config"),
+        ("yaml", "num_layers: 4"),
+        ("args", "--num-layers 4"),
+        ("table", "unmapped"),
+    ):
+        execute(["translate", "to-bridge", "--emit", form, "--", *words])
+        captured = capsys.readouterr()
+        assert sign in captured.out
+        assert all(word in captured.out + captured.err for word in words if word.startswith("--")), form
+    execute(["translate", "to-bridge", "--format", "json", "--", *words])
+    data = json.loads(capsys.readouterr().out)
+    assert [outcome["name"] for outcome in data["lost"]] == ["--enable-mhc-connections"]
+    assert execute(["translate", "to-bridge", "--script", "absent.sh"]) == 2
+
+
+def test_an_emitted_recipe_is_valid_python(capsys: pytest.CaptureFixture[str]) -> None:
+    execute(
+        ["translate", "to-bridge", "--emit", "recipe", "--", "--swiglu", "--bf16", "--grad-reduce-in-bf16", "--use-flash-attn"]
+    )
+    text = capsys.readouterr().out
+    compile(text, "recipe.py", "exec")
+    assert "cfg.model.activation_func = F.silu" in text
+    assert "cfg.model.attention_backend = AttnBackend.flash" in text
+    assert "MixedPrecisionConfig(bf16=True" in text
