@@ -170,16 +170,21 @@ def _verify(finding: Finding, change: Change, rules: Sequence[Rule], errors: set
     return tuple(checked[:MAX_FIXES])
 
 
+def _in_words(path: str) -> str:
+    space, _, rest = path.partition(".")
+    return f"what lies at {rest}" if space == "found" else path
+
+
 def _not_checked(unknown: Mapping[str, Iterable[str]]) -> Finding:
     rules = sorted({rule for names in unknown.values() for rule in names})
-    shown = "; ".join(f"{path} ({', '.join(sorted(set(names)))})" for path, names in sorted(unknown.items()))
+    shown = "; ".join(f"{_in_words(path)} ({', '.join(sorted(set(names)))})" for path, names in sorted(unknown.items()))
     return Finding(
         rule=NOT_CHECKED,
         severity=Severity.UNKNOWN,
         message=f"{len(rules)} rules apply and could not be checked, because these are not known: {shown}",
         stage=Stage.NEVER,
         paths=tuple(sorted(unknown)),
-        hint="give them: KEY=VALUE, --gpus, --env NAME=VALUE or --package NAME=RELEASE",
+        hint="give them (KEY=VALUE, --gpus, --env NAME=VALUE, --package NAME=RELEASE), or use --here on the machine that runs it",
         evidence=Evidence.DERIVED,
         facts={"rules": rules},
     )

@@ -12,7 +12,7 @@ from typing import Any
 
 from autorecipe.config.views import view_layout, view_seq_length
 from autorecipe.rules.derived import DERIVED
-from autorecipe.rules.release import BRIDGE_CORE, DEFAULT_CORE, parse_release
+from autorecipe.rules.release import BRIDGE_CORE, DEFAULT_CORE, KNOWN_BOUNDS, parse_release
 from autorecipe.rules.rule import BRIDGE, MEGATRON_LM
 from autorecipe.rules.spelling import plain_name, read_preset
 from autorecipe.schema import Cluster, Layout, RunConfig
@@ -49,14 +49,14 @@ class Context:
         saved: Facts | None = None,
         found: Mapping[str, str] | None = None,
     ) -> None:
-        self.config = config
+        self.config: RunConfig = config
         self.cluster: Cluster | None = cluster
         self.framework = framework
         self.bridge = config.release or "0.6.2"
         self.core = core_release or BRIDGE_CORE.get(self.bridge, DEFAULT_CORE)
         self.environment = environment
         self.packages = packages or {}
-        self.given = given or {}
+        self.given: Facts = given or {}
         self.saved = saved or {}
         self.found = found or {}
         self.values: Mapping[str, Any] = config.values
@@ -85,9 +85,12 @@ class Context:
         return UNKNOWN if self.environment is None else None
 
     def package(self, name: str) -> Any:
-        """Return the release of a package as comparable numbers, or `UNKNOWN`."""
+        """Return the release of a package as comparable numbers, the bound that core sets, or `UNKNOWN`."""
         text = self.packages.get(name)
-        return UNKNOWN if text is None else parse_release(str(text))
+        if text is not None:
+            return parse_release(str(text))
+        since, bound = KNOWN_BOUNDS.get(name, ((), None))
+        return bound if bound is not None and parse_release(self.core) >= since else UNKNOWN
 
     def origin(self, path: str) -> str:
         """Return who decided a path (`override`, `recipe` ...), or the empty text."""
@@ -112,6 +115,11 @@ class Context:
         if self.framework == MEGATRON_LM and self.model("expert_tensor_parallel_size") is None and self.model("num_moe_experts"):
             layout = _replace_etp(layout, layout.tp)
         return layout
+
+    @cached_property
+    def env_paths(self) -> tuple[str, ...]:
+        """Paths of the recipe's environment variables."""
+        return tuple(sorted(path for path in self.values if path.startswith("env_vars.")))
 
     @property
     def world(self) -> int | None:
@@ -196,7 +204,7 @@ class Context:
         # The deprecated `cuda_graph_scope` replaces `cuda_graph_modules` where it is set (transformer_config.py:2383 @ 0.19.2).
         for path in ("model.cuda_graph_scope", "model.cuda_graph_modules"):
             value = self.values.get(path)
-            if value is not None:
+            if value not in (None, [], (), "full"):
                 return tuple(plain_name(item) for item in (value if isinstance(value, list | tuple) else str(value).split(",")))
         return ()
 

@@ -97,7 +97,7 @@ def requires(
                 failing.append(expression)
         if failing:
             yield Breach(
-                message=f"{title}: {'; '.join(_describe(expression, context) for expression in failing)}",
+                message=title + "".join(f"{mark} {text}" for mark, text in _reasons(failing, context)),
                 legal=legal or {},
                 fixes=_unique(stated + _derived_fixes(condition, failing, context, note)) if derive_fixes else stated,
                 hint=hint,
@@ -329,6 +329,11 @@ def _is_unknown(path: str, context: Context) -> bool:
     if space == "env":
         return context.env(rest) is UNKNOWN
     return path not in context.values
+
+
+def _reasons(failing: list[Expression], context: Context) -> list[tuple[str, str]]:
+    texts = [_describe(expression, context) for expression in failing if expression.text != "False"]
+    return [(":" if index == 0 else ";", text) for index, text in enumerate(texts)]
 
 
 def _describe(expression: Expression, context: Context) -> str:

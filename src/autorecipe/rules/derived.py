@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -73,14 +74,60 @@ def _distributed_optimizer(context: Context) -> Any:
     return UNKNOWN if all(flag is UNKNOWN for flag in flags) else False
 
 
+def _is_adapting(context: Context) -> bool:
+    mode = str(context.given.get("mode") or context.config.mode)
+    return bool(context.values.get("peft._class")) or mode in ADAPTER_MODES
+
+
+ADAPTER_MODES = ("peft", "lora", "dora")
+
+
+def _is_padded(context: Context) -> Any:
+    flags = [context.read(path) for path in ("dataset.pad_to_max_length", "dataset.dataset_kwargs.pad_to_max_length")]
+    if any(flag is True for flag in flags):
+        return True
+    return UNKNOWN if all(flag is UNKNOWN for flag in flags) else False
+
+
+def _pad_multiple(context: Context) -> int:
+    """Multiple that sequences are padded to: lcm(2 x CP, CP x TP under sequence parallelism) (config.py:1370 @ 067f987d)."""
+    layout = context.layout
+    other = context.integer("dist.eval_context_parallel_size")
+    sizes = {layout.cp, other} if other else {layout.cp}
+    factors = [2 * size if size > 1 else 1 for size in sizes]
+    if context.model("sequence_parallel") and layout.tp > 1:
+        factors += [size * layout.tp for size in sizes]
+    return math.lcm(*factors)
+
+
 EMERGING = ("muon", "lion", "soap", "dion")
 """Optimizers beyond SGD and Adam, by a part of their name."""
 
 
 def _has_comm_overlap(context: Context) -> Any:
-    if context.values.get("comm_overlap", UNKNOWN) not in (None, UNKNOWN) or context.values.get("comm_overlap._class"):
+    if context.values.get("comm_overlap", UNKNOWN) not in (None, UNKNOWN):
         return True
-    return any(path.startswith("comm_overlap.") and value is not None for path, value in context.values.items())
+    return any(context.values.get(f"comm_overlap.{name}") is not None for name in OVERLAP_NAMES)
+
+
+OVERLAP_NAMES = (
+    "_class",
+    "tp_comm_overlap",
+    "overlap_grad_reduce",
+    "overlap_param_gather",
+    "overlap_p2p_comm",
+    "overlap_moe_expert_parallel_comm",
+    "delay_wgrad_compute",
+    "bucket_size",
+)
+
+
+def _has_experts(context: Context) -> Any:
+    """Whether any layer is a mixture of experts; a hybrid pattern says so itself, whatever num_moe_experts is."""
+    if "model.num_moe_experts" not in context.values:
+        return UNKNOWN
+    pattern = context.derived("PATTERN")
+    return bool(context.values["model.num_moe_experts"]) and (not pattern or "E" in str(pattern))
 
 
 DERIVED: dict[str, Callable[[Context], Any]] = {
@@ -97,9 +144,7 @@ DERIVED: dict[str, Callable[[Context], Any]] = {
     "SEQ": lambda context: _known(context.seq_length),
     "MICROBATCHES": lambda context: _known(context.microbatches),
     "LAYERS": lambda context: _known(context.integer("model.num_layers")),
-    "MOE": lambda context: (
-        UNKNOWN if "model.num_moe_experts" not in context.values else bool(context.values["model.num_moe_experts"])
-    ),
+    "MOE": _has_experts,
     "GRAPH_IMPL": lambda context: context.graph_impl,
     "BF16": lambda context: context.precision["bf16"],
     "FP16": lambda context: context.precision["fp16"],
@@ -112,6 +157,10 @@ DERIVED: dict[str, Callable[[Context], Any]] = {
     "DELAY_WGRAD": lambda context: _overlap(context, "delay_wgrad_compute"),
     "TP_OVERLAP": lambda context: _overlap(context, "tp_comm_overlap"),
     "DISTRIBUTED": _distributed_optimizer,
+    "PADDED": _is_padded,
+    "PAD_MULTIPLE": _pad_multiple,
+    "PEFT": _is_adapting,
+    "ADAPTER": lambda context: plain_name(context.values.get("peft._class") or ""),
     "COMM_OVERLAP": _has_comm_overlap,
     "MUON": lambda context: any(word in str(context.get("optimizer.optimizer", "adam")) for word in EMERGING),
     "FSDP_VERSION": lambda context: context.get("ddp.megatron_fsdp_version", 1),
@@ -154,6 +203,10 @@ AXIS_PATHS = {
     "DELAY_WGRAD": "model.delay_wgrad_compute",
     "TP_OVERLAP": "model.tp_comm_overlap",
     "DISTRIBUTED": "ddp.use_distributed_optimizer",
+    "PADDED": "dataset.pad_to_max_length",
+    "PAD_MULTIPLE": "model.context_parallel_size",
+    "PEFT": "peft._class",
+    "ADAPTER": "peft._class",
     "COMM_OVERLAP": "comm_overlap",
     "MUON": "optimizer.optimizer",
     "FSDP_VERSION": "ddp.megatron_fsdp_version",

@@ -17,8 +17,12 @@ from typing import Any
 
 from autorecipe.rules.context import Context
 from autorecipe.rules.derived import AXIS_PATHS, DERIVED
+from autorecipe.rules.release import AtLeast
 from autorecipe.rules.spelling import dtype_name, plain_name
 from autorecipe.schema.value import UNKNOWN
+
+SECTIONS = ("mixed_precision", "comm_overlap", "peft", "dataset")
+"""Bare names that are paths of their own and no model fields."""
 
 TRANSPARENT = ("get", "on", "name", "dtype", "lower")
 """Functions of one path that a way out may look through."""
@@ -69,6 +73,8 @@ def path_of(node: ast.expr) -> str | None:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in TRANSPARENT and node.args:
         return path_of(node.args[0])
     if isinstance(node, ast.Name):
+        if node.id in SECTIONS:
+            return node.id
         return AXIS_PATHS.get(node.id) if node.id.isupper() else f"model.{node.id}"
     if isinstance(node, ast.Attribute):
         parts = [node.attr]
@@ -83,8 +89,9 @@ def path_of(node: ast.expr) -> str | None:
 
 def _paths(node: ast.AST) -> Iterator[str]:
     if isinstance(node, ast.Call):
+        looks = isinstance(node.func, ast.Name) and node.func.id == "found"
         for argument in node.args:
-            yield from _paths(argument)
+            yield from (f"found.{path}" if looks else path for path in _paths(argument))
         return
     if isinstance(node, ast.Name | ast.Attribute):
         path = path_of(node)
@@ -191,16 +198,26 @@ def _compile_compare(node: ast.Compare) -> Evaluate:
 
 def _compile_single(node: ast.Compare) -> Evaluate:
     left, right = _compile(node.left), _compile(node.comparators[0])
-    test = _comparison(node.ops[0])
+    op = node.ops[0]
+    test = _comparison(op)
 
     def evaluate(context: Context) -> Any:
         first = left(context)
         if first is UNKNOWN:
             return UNKNOWN
         second = right(context)
+        if isinstance(first, AtLeast):
+            return _against_bound(first, second, op)
         return UNKNOWN if second is UNKNOWN else test(first, second)
 
     return evaluate
+
+
+def _against_bound(bound: AtLeast, other: Any, op: ast.cmpop) -> Any:
+    """Compare a lower bound: decided where it is high enough, `UNKNOWN` elsewhere."""
+    if not isinstance(other, tuple) or not bound.is_at_least(other):
+        return UNKNOWN
+    return {ast.GtE: True, ast.Lt: False}.get(type(op), UNKNOWN)
 
 
 def _comparison(op: ast.cmpop) -> Callable[[Any, Any], bool]:

@@ -22,6 +22,18 @@ TOPICS: Mapping[str, str] = {
     "PRC": "Precision and determinism",
     "SCH": "Length and schedule",
     "CKP": "Checkpoints, resuming, adapters",
+    "SEQ": "Sequence length and context parallelism",
+    "PCK": "Packed sequences",
+    "DAT": "Data sets, tokenizers, vocabulary",
+    "HYB": "Hybrid models",
+    "MDL": "Model sizes, attention, activations, single models",
+    "OPT": "Optimizers, sharded weights, rank order",
+    "ORD": "Order of application: overrides that do not act",
+    "LCH": "Launch and environment",
+    "PIT": "Pitfalls: it runs, and is likely not what is wanted",
+    "LOG": "Logging and profiling",
+    "ARG": "Old and rare options of Megatron-LM",
+    "MIM": "Multi-module grids",
 }
 """Topic of an id -> heading."""
 

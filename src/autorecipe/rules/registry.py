@@ -20,6 +20,18 @@ FAMILIES = {
     "PRC": ("precision", "lowprecision"),
     "SCH": ("schedule",),
     "CKP": ("resume", "checkpoint"),
+    "SEQ": ("sequence",),
+    "PCK": ("packing",),
+    "DAT": ("data",),
+    "HYB": ("hybrid",),
+    "MDL": ("model", "activation"),
+    "OPT": ("optimizer",),
+    "ORD": ("order",),
+    "LCH": ("launch",),
+    "LOG": ("reporting",),
+    "ARG": (),
+    "MIM": (),
+    "PIT": ("pitfalls",),
 }
 """Topic of an id -> modules of `rules.families`."""
 

@@ -41,3 +41,22 @@ class ReleaseRange:
         if self.since and self.until:
             return f"{self.since} to before {self.until}"
         return f"from {self.since}" if self.since else f"before {self.until}" if self.until else "all"
+
+
+@dataclass(frozen=True)
+class AtLeast:
+    """A release of which only a lower bound is known."""
+
+    release: tuple[int, ...]
+
+    def is_at_least(self, other: tuple[int, ...]) -> bool | None:
+        """Return True where the bound decides, None where it does not."""
+        return True if self.release >= other else None
+
+
+KNOWN_BOUNDS = {"transformer-engine": ((0, 16), AtLeast((2, 9))), "torch": ((0, 16), AtLeast((2, 6)))}
+"""Package -> (core release from which on, smallest release that it requires).
+
+Source: package metadata of megatron-core 0.16.1 (torch>=2.6.0; transformer-engine>=2.9.0a0 in its dev extra).
+Evidence: enforced-upstream for torch; an environment with an older Transformer Engine is possible and unsupported.
+"""

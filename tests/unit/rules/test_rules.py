@@ -45,16 +45,17 @@ def test_rule_is_silent_on_its_good_example(rule):
     assert found(rule, rule.bad.merged(rule.good)) == []
 
 
-@pytest.mark.parametrize("rule", all_rules(), ids=lambda rule: rule.id)
-def test_rule_says_what_where_and_why(rule):
-    assert rule.title
-    assert rule.why.endswith(".")
-    assert rule.formula
-    assert rule.source
-    assert rule.aliases
-    assert rule.id[:3] in FAMILIES
-    assert rule.id[3:].isdigit()
-    assert rule.frameworks
+def test_rules_say_what_where_and_why():
+    for rule in all_rules():
+        assert rule.title, rule.id
+        assert rule.why.endswith("."), rule.id
+        assert rule.formula, rule.id
+        assert rule.source, rule.id
+        assert rule.aliases, rule.id
+        assert rule.paths, rule.id
+        assert rule.frameworks, rule.id
+        assert rule.id[:3] in FAMILIES, rule.id
+        assert rule.id[3:].isdigit(), rule.id
 
 
 @pytest.mark.parametrize("rule", all_rules(), ids=lambda rule: rule.id)

@@ -215,10 +215,10 @@ RULES = (
     requires(
         "CUD015",
         "MC-CG-11 PIT-GRAPH-PACKING",
-        "graphed layers take no packed sequences, unless shapes are fixed",
+        "graphed attention takes no sequences packed in the batch",
         when="GRAPH_IMPL == 'transformer_engine' and (count(GRAPHS) == 0 or has(GRAPHS, 'attn')) "
-        "and (on(dataset.enable_offline_packing) or on(dataset.enable_in_batch_packing))",
-        need="on(dataset.offline_packing_specs.pad_cu_seqlens) and on(dataset.pad_to_max_length)",
+        "and on(dataset.enable_in_batch_packing)",
+        need="on(dataset.offline_packing_specs.pad_cu_seqlens) and on(PADDED)",
         stage=Stage.RUNTIME,
         source="lm:megatron/core/transformer/transformer_layer.py:1339",
         why="A graph accepts tensors of one shape; sequence boundaries change with every pack. Pad their number, "
@@ -228,7 +228,7 @@ RULES = (
         "dataset.enable_offline_packing=false use_te_rng_tracker=true",
         good="dataset.enable_in_batch_packing=false",
         fixes=(
-            {"dataset.offline_packing_specs.pad_cu_seqlens": True, "dataset.pad_to_max_length": True},
+            {"dataset.enable_in_batch_packing": False},
             {"model.cuda_graph_impl": "none"},
         ),
     ),
@@ -355,13 +355,13 @@ RULES = (
         "CUD025",
         "MLM-DEP-06",
         "deprecated graph scopes are migrated",
-        when="has(get(cuda_graph_modules), 'full_iteration', 'full_iteration_inference', 'full')",
+        when="has(get(cuda_graph_modules), 'full_iteration', 'full_iteration_inference')",
         effective={},
         severity=Severity.INFO,
         frameworks=("bridge", "megatron-lm"),
         source="ar:282",
         why="full means all modules (write an empty list), full_iteration is an implementation of its own now.",
-        bad="cuda_graph_modules=[full] cuda_graph_impl=transformer_engine use_te_rng_tracker=true",
+        bad="cuda_graph_modules=[full_iteration] cuda_graph_impl=local use_te_rng_tracker=true",
         good="cuda_graph_modules=[]",
         core=">=0.17",
     ),

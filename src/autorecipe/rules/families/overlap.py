@@ -69,6 +69,7 @@ RULES = (
         "TP overlap is switched off without TP or sequence parallelism",
         when="get(comm_overlap.tp_comm_overlap) == True and (TP < 2 or sequence_parallel == False)",
         effective={"model.tp_comm_overlap": False},
+        severity=Severity.INFO,
         stage=Stage.FINALIZE,
         source="bo:444",
         why="Bridge warns and clears it; the overlap hides the gathers of sequence parallelism.",
