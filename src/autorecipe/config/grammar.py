@@ -170,11 +170,17 @@ def _quote(value: str) -> str:
     return "'" + escaped + "\\" * trailing + "'"
 
 
+_NUMBER_LIKE = re.compile(r"[+-]?(?:[0-9_.]+(?:[eE][+-]?[0-9_]+)?|inf|nan)", re.ASCII | re.IGNORECASE)
+
+
 def _render_key(key: Any) -> str:
     text = str(key)
-    if _WORD.fullmatch(text) and text.lower() not in _KEYWORDS:
-        return text
-    escaped = re.sub(r"([\\()\[\]{}:=, \t])", r"\\\1", text)
-    if re.fullmatch(r"(?:[A-Za-z0-9_/\-+.$%*@?|]|\\[\\()\[\]{}:=, \t])+", escaped, re.ASCII):
-        return escaped
+    is_keyword = text.strip(" \t").lower() in _KEYWORDS
+    is_number = _NUMBER_LIKE.fullmatch(text.strip(" \t")) is not None and not re.fullmatch(r"0|[1-9][0-9]*", text)
+    if not is_keyword and not is_number:  # the grammar would turn these into other keys: null -> None, 1.0 -> 1.0 as a number
+        if _WORD.fullmatch(text) or re.fullmatch(r"0|[1-9][0-9]*", text):
+            return text
+        escaped = re.sub(r"([\\()\[\]{}:=, \t])", r"\\\1", text)
+        if re.fullmatch(r"(?:[A-Za-z0-9_/\-+.$%*@?|]|\\[\\()\[\]{}:=, \t])+", escaped, re.ASCII):
+            return escaped
     raise GrammarError(f"cannot write the dictionary key {text!r} as an override")

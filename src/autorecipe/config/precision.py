@@ -105,7 +105,7 @@ def _keep_pairs_equal(state: Resolution) -> None:
 
 
 def _remedy(state: Resolution, field: str, path: str) -> str:
-    wanted = show(state.origins[path].replaced)
+    wanted = show(state.get(path))
     if isinstance(state.get(SECTION), str):
         keep = {name: state.values.get(f"{SECTION}.{name}") for name in ("bf16", "fp16", "params_dtype", "pipeline_dtype")}
         text = ",".join(f"{name}:{show(value)}" for name, value in keep.items() if value and name != field)
