@@ -15,6 +15,7 @@ import argparse
 import importlib.util
 import os
 import sys
+import time
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,6 +28,9 @@ from autorecipe.api.train import ENGINES, MODES, TrainPlan, TrainRequest, enviro
 from autorecipe.config.convenience import CONVENIENCE_FLAGS, join_overrides
 from autorecipe.errors import AutorecipeError, EnvironmentProblem, UsageError
 from autorecipe.schema.finding import Severity
+
+SILENCE_SECONDS = 30
+"""How long other ranks leave the word to rank 0."""
 
 FURTHER_FLAGS: dict[str, str] = {
     "--eval_interval": "validation.eval_interval",
@@ -181,16 +185,27 @@ def run(arguments: Sequence[str]) -> int:
     return train(plan.run, TrainOptions(fresh=given.fresh, metrics_path=given.metrics))
 
 
+def fail(error: AutorecipeError) -> int:
+    """Print an error once and return its exit code.
+
+    All ranks meet the same error; the first to leave makes the launcher end the others, so the silent ones wait for rank 0.
+    A rank that nobody ends met an error of its own, and says so.
+    """
+    rank = int(os.environ.get("RANK", "0"))
+    if rank != 0:
+        time.sleep(SILENCE_SECONDS)
+    for problem in error.problems:
+        text = problem.render()
+        print(text if rank == 0 else f"[rank {rank}] {text}", file=sys.stderr, flush=True)
+    return error.exit_code
+
+
 def main() -> int:
-    """Run the command line; errors are printed once, by rank 0."""
-    speaks = int(os.environ.get("RANK", "0")) == 0
+    """Run the command line."""
     try:
         return run(sys.argv[1:])
     except AutorecipeError as error:
-        if speaks:
-            for problem in error.problems:
-                print(problem.render(), file=sys.stderr, flush=True)
-        return error.exit_code
+        return fail(error)
     except KeyboardInterrupt:
         return 130
     except Exception:

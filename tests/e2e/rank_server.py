@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from autorecipe.engine import compat
+from autorecipe.engine.checkpoint import folder
 from autorecipe.engine.train import TrainOptions, train
 from autorecipe.errors import AutorecipeError
 from autorecipe.schema.run import RunConfig
@@ -32,6 +33,8 @@ def run_rank(command: dict[str, Any], rank: int, port: int) -> int:
     os.dup2(log, 2)
     metrics = command.get("metrics")
     options = TrainOptions(fresh=command.get("fresh", False), metrics_path=Path(metrics) if metrics else None)
+    if command.get("free_bytes") is not None:  # a disk with this much left
+        folder.free_bytes = lambda _root: command["free_bytes"]
     try:
         code = train(RunConfig(values=command["values"]), options)
     except AutorecipeError as error:

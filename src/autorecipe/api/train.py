@@ -99,6 +99,7 @@ def prepare_training(request: TrainRequest, *, machine: Machine | None = None) -
     machine = machine or read_machine()
     own, others = _split_engine_options(request.overrides)
     run = _resolve(request, others)
+    _check_sized(run)
     shrunk: tuple[str, ...] = ()
     if request.shrink:
         shrunk = shrink_overrides(run, world_size=request.world_size)
@@ -158,6 +159,28 @@ def _resolve(request: TrainRequest, overrides: Sequence[str]) -> RunConfig:
     mode = request.mode or infer_mode(request.recipe)
     _check_mode(request, mode)
     return resolve_run(request.recipe, tuple(overrides), world_size=request.world_size)
+
+
+def _check_sized(run: RunConfig) -> None:
+    """Check that the model has a size: a bare recipe leaves it to the user.
+
+    Raises:
+        UsageError: naming every size that is missing or zero.
+    """
+    names = ("num_layers", "hidden_size", "num_attention_heads")
+    missing = [name for name in names if not isinstance(size := run.get(f"model.{name}", None), int) or size < 1]
+    if missing:
+        raise UsageError(
+            [
+                Problem(
+                    path=f"model.{name}",
+                    code="missing-value",
+                    message=f"is {run.get(f'model.{name}', None)!r}: recipe {run.recipe} leaves the model's size to you",
+                    hint="add model.num_layers=2 model.hidden_size=256 model.num_attention_heads=4 model.ffn_hidden_size=1024",
+                )
+                for name in missing
+            ]
+        )
 
 
 def _check_mode(request: TrainRequest, mode: str | None) -> None:

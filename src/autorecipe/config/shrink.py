@@ -71,6 +71,9 @@ def _shrink_layers(run: RunConfig, *, stages: int) -> dict[str, Any]:
     else:
         count = _near(least, multiple=stages)
     changes["model.num_layers"] = min(count, layers) if layers % stages == 0 else count
+    for path in ("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split"):
+        if run.get(f"model.{path}", None) is True:
+            changes[f"model.{path}"] = False
     for path in ("num_layers_in_first_pipeline_stage", "num_layers_in_last_pipeline_stage", "pipeline_model_parallel_layout"):
         if run.get(f"model.{path}", None) is not None:
             changes[f"model.{path}"] = None
@@ -124,6 +127,7 @@ def _shrink_training(run: RunConfig, *, world_size: int) -> dict[str, Any]:
         "train.train_samples": None,
         "scheduler.lr_warmup_iters": 1,
         "scheduler.lr_decay_iters": TRAIN_ITERS,
+        "optimizer.use_precision_aware_optimizer": False,  # its kernels need Transformer Engine; a toy has no use for them
         "validation.eval_interval": TRAIN_ITERS,
         "validation.eval_iters": 1,
         "validation.eval_global_batch_size": None,
@@ -151,6 +155,8 @@ def _near(value: int, *, multiple: int) -> int:
 def _render(value: Any) -> str:
     if value is None:
         return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
     if isinstance(value, list):
         return "[" + ",".join(map(_render, value)) + "]"
     return str(value)
