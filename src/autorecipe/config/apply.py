@@ -13,7 +13,7 @@ from typing import Any
 from autorecipe.config.annotations import check_value, describe_type
 from autorecipe.config.grammar import Operation, render_value
 from autorecipe.config.keys import CLASS_MARK, KeyKind, has_children, locate_key
-from autorecipe.config.overrides import Override, render_for_message, unknown_key
+from autorecipe.config.overrides import Override, hint_at_keys, render_for_message
 from autorecipe.config.sections import NULLABLE_SECTIONS
 from autorecipe.config.state import Resolution
 from autorecipe.errors import Problem, UsageError
@@ -136,8 +136,7 @@ def _absent_from_class(state: Resolution, override: Override) -> Problem | None:
     else:
         owner = class_name if isinstance(class_name, str) else f"the {section} section"
         message = f"{owner}, which this recipe uses for {holder}, has no such field{classes}"
-    hint = unknown_key(path, state.schema, state.values).hint
-    return Problem(code="unknown-key", path=path, message=message, hint=hint)
+    return Problem(code="unknown-key", path=path, message=message, hint=hint_at_keys(path, state.schema))
 
 
 def _apply_section(state: Resolution, override: Override) -> Problem | None:

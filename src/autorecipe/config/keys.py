@@ -6,8 +6,7 @@ Leaves out: values (see `annotations`) and what an override does (see `overrides
 from __future__ import annotations
 
 import enum
-from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from autorecipe.config.annotations import TypeSpec, parse_annotation
@@ -85,7 +84,7 @@ def locate_key(path: str, schema: ConfigSchema, base: Mapping[str, FieldValue] |
     if declared is not None and declared.type == UNDECLARED:
         inside = _locate_in_holder(path, schema)
         return inside or Located(kind=KeyKind.FIELD, path=path, field=declared)
-    is_parent = has_children(path, schema) or (base is not None and has_children(path, base))
+    is_parent = path in schema.parents or (base is not None and has_children(path, base))
     if declared is not None:
         spec = spec_of(declared)
         is_section = is_parent and spec.first("dict") is None
@@ -144,24 +143,30 @@ def suggest_keys(path: str, schema: ConfigSchema, base: Mapping[str, FieldValue]
 
     A field of the same name in another section comes first, then near misses in the section, then anywhere.
     """
-    known = dict.fromkeys(name for name in (*schema, *(base or ())) if not name.endswith(CLASS_MARK))
+    extra = [name for name in base or () if name not in schema and not name.endswith(CLASS_MARK)]
     section, _, leaf = path.rpartition(".")
-    by_leaf: defaultdict[str, list[str]] = defaultdict(list)
-    for name in known:
-        by_leaf[name.rsplit(".", 1)[-1]].append(name)
     found = [SHORT_NAMES[leaf.lower()]] if leaf.lower() in SHORT_NAMES else []
-    found += sorted(by_leaf.get(leaf, []), key=lambda name: (name.count("."), name))
+    same_leaf = [*schema.by_leaf.get(leaf, ()), *(name for name in extra if name.rsplit(".", 1)[-1] == leaf)]
+    found += sorted(same_leaf, key=lambda name: (name.count("."), name))
     prefix = f"{section}." if section else ""
-    siblings = [name.removeprefix(prefix) for name in known if name.startswith(prefix) and "." not in name.removeprefix(prefix)]
-    found += [prefix + name for name in near_misses(leaf, siblings)]
+    below = (name.removeprefix(prefix) for name in (*schema, *extra) if name.startswith(prefix))
+    siblings = [name for name in below if "." not in name]
+    found += [prefix + name for name in near_misses(leaf, _of_similar_length(leaf, siblings))]
     if not found:
-        sections = {name.split(".", 1)[0] for name in known if "." in name}
+        sections = {name for name in schema.parents if "." not in name}
         head, _, rest = path.partition(".")
         close = near_misses(head, sorted(sections)) if head not in sections else []
-        inside = [name for name in known if name.split(".", 1)[0] in close]
-        found += near_misses(path, inside) if rest else close
+        inside = [name for name in schema if name.split(".", 1)[0] in close]
+        found += near_misses(path, _of_similar_length(path, inside)) if rest else close
     if not found:
-        found += [by_leaf[name][0] for name in near_misses(leaf, [name for name in by_leaf if abs(len(name) - len(leaf)) < 6])]
+        found += [schema.by_leaf[name][0] for name in near_misses(leaf, _of_similar_length(leaf, schema.by_leaf))]
     if not found and section:
         found += suggest_keys(section, schema, base, limit=limit)  # the mistake may be in a parent
-    return [name for name in dict.fromkeys(found) if name in known][:limit]
+    known = (name for name in dict.fromkeys(found) if name in schema or (base is not None and name in base))
+    return list(known)[:limit]
+
+
+def _of_similar_length(name: str, known: Iterable[str]) -> list[str]:
+    """A near miss is about as long as what was meant; the rest need not be compared."""
+    slack = max(3, len(name) // 3)
+    return [candidate for candidate in known if abs(len(candidate) - len(name)) <= slack]

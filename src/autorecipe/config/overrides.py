@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from autorecipe.config.annotations import TypeSpec, check_value, describe_type
 from autorecipe.config.grammar import PREFIXES, Assignment, GrammarError, Operation, parse_assignment, render_value
-from autorecipe.config.keys import KeyKind, Located, has_children, locate_key, suggest_keys
+from autorecipe.config.keys import KeyKind, Located, locate_key, suggest_keys
 from autorecipe.config.sections import NULLABLE_SECTIONS
 from autorecipe.errors import Problem, UsageError
 from autorecipe.schema.field import ConfigSchema
@@ -166,10 +166,14 @@ def unknown_key(path: str, schema: ConfigSchema, base: Mapping[str, FieldValue] 
     text = f"unknown key {path!r}" if path else "the key before '=' is empty"
     if close:
         text += f"; did you mean {', '.join(repr(name) for name in close)}?"
+    return Problem(code="unknown-key", path=path, message=text, hint=hint_at_keys(path, schema))
+
+
+def hint_at_keys(path: str, schema: ConfigSchema) -> str:
+    """Say which command lists the keys of a path's section."""
     section = path.split(".", 1)[0]
-    hint = f"`autorecipe config schema {section if has_children(section, schema) else ''}`".replace(" `", "`")
-    release = f" of release {schema.release}" if schema.release else ""
-    return Problem(code="unknown-key", path=path, message=text, hint=f"{hint} lists the keys{release}")
+    command = f"autorecipe config schema {section}" if section in schema.parents else "autorecipe config schema"
+    return f"`{command}` lists the keys" + (f" of release {schema.release}" if schema.release else "")
 
 
 def _syntax_problem(text: str, why: str) -> Problem:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -41,6 +42,19 @@ class ConfigSchema(Mapping[str, ConfigField]):
         self.release = release
         self._fields = dict(fields)
 
+    @functools.cached_property
+    def parents(self) -> frozenset[str]:
+        """Every path that has fields below it."""
+        return frozenset(parent for path in self._fields for parent in _parents_of(path))
+
+    @functools.cached_property
+    def by_leaf(self) -> Mapping[str, tuple[str, ...]]:
+        """Paths by their last part."""
+        found: dict[str, list[str]] = {}
+        for path in self._fields:
+            found.setdefault(path.rsplit(".", 1)[-1], []).append(path)
+        return {leaf: tuple(paths) for leaf, paths in found.items()}
+
     def __getitem__(self, path: str) -> ConfigField:
         return self._fields[path]
 
@@ -49,3 +63,9 @@ class ConfigSchema(Mapping[str, ConfigField]):
 
     def __len__(self) -> int:
         return len(self._fields)
+
+
+def _parents_of(path: str) -> Iterator[str]:
+    while "." in path:
+        path = path.rpartition(".")[0]
+        yield path
