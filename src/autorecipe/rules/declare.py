@@ -13,7 +13,7 @@ from typing import Any
 from autorecipe.rules.context import Context
 from autorecipe.rules.expression import Expression, compile_expression, compile_node
 from autorecipe.rules.release import ReleaseRange
-from autorecipe.rules.repair import propose_fixes, settle
+from autorecipe.rules.repair import propose_fixes
 from autorecipe.rules.rule import BRIDGE, FRAMEWORKS, MBR, MEGATRON_LM, MLM, Breach, Check, Example, Missing, Rule, Verdict
 from autorecipe.schema import Evidence, Fix, Severity, Stage
 from autorecipe.schema.value import UNKNOWN
@@ -379,5 +379,4 @@ def _unique(fixes: tuple[Fix, ...]) -> tuple[Fix, ...]:
 def _derived_fixes(condition: Expression, failing: list[Expression], context: Context, note: str) -> tuple[Fix, ...]:
     when = None if condition.text == "True" else condition.node
     proposals = propose_fixes(when, [expression.node for expression in failing], context)
-    settled = (settle(fix, context) for fix in proposals)
-    return tuple(Fix(overrides=fix.overrides, note=note) for fix in settled if fix is not None)
+    return tuple(Fix(overrides=fix.overrides, note=note) for fix in proposals)

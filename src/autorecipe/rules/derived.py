@@ -110,6 +110,9 @@ def _has_comm_overlap(context: Context) -> Any:
     return any(context.values.get(f"comm_overlap.{name}") is not None for name in OVERLAP_NAMES)
 
 
+MULTIMODAL_WORDS = ("VL", "Omni", "Audio", "45V", "Wan", "Flux")
+"""Parts of the names of provider classes that build more than a language model."""
+
 OVERLAP_NAMES = (
     "_class",
     "tp_comm_overlap",
@@ -144,6 +147,7 @@ DERIVED: dict[str, Callable[[Context], Any]] = {
     "SEQ": lambda context: _known(context.seq_length),
     "MICROBATCHES": lambda context: _known(context.microbatches),
     "LAYERS": lambda context: _known(context.integer("model.num_layers")),
+    "MULTIMODAL": lambda context: any(word in str(context.get("model._class", "")) for word in MULTIMODAL_WORDS),
     "MOE": _has_experts,
     "GRAPH_IMPL": lambda context: context.graph_impl,
     "BF16": lambda context: context.precision["bf16"],
@@ -190,6 +194,7 @@ AXIS_PATHS = {
     "GBS": "train.global_batch_size",
     "SEQ": "dataset.seq_length",
     "LAYERS": "model.num_layers",
+    "MULTIMODAL": "model._class",
     "MOE": "model.num_moe_experts",
     "GRAPH_IMPL": "model.cuda_graph_impl",
     "BF16": "model.bf16",

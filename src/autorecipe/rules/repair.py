@@ -77,7 +77,7 @@ def meet(node: ast.expr, context: Context) -> Iterator[Change]:
         yield from deny(node.operand, context)
         return
     if isinstance(node, ast.Compare) and len(node.ops) == 1:
-        yield from _meet_comparison(node)
+        yield from _meet_comparison(node, context)
         return
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
         path = path_of(node.args[0])
@@ -157,16 +157,17 @@ def _operands(node: ast.Compare) -> tuple[str | None, Any]:
     return path, value
 
 
-def _meet_comparison(node: ast.Compare) -> Iterator[Change]:
+def _meet_comparison(node: ast.Compare, context: Context) -> Iterator[Change]:
     path, value = _operands(node)
     op = node.ops[0]
     if path == "gpus":
         return
     if path is None:
-        other = path_of(node.comparators[0])
         own = path_of(node.left)
-        if other and own and isinstance(op, ast.Eq):
-            yield {own: _Copy(other)}
+        if own and isinstance(node.left, ast.Name | ast.Attribute | ast.Call) and isinstance(op, ast.Eq | ast.GtE | ast.LtE):
+            wanted = compile_node(node.comparators[0])(context)
+            if isinstance(wanted, str | int | float | bool) and own not in ESSENTIAL:
+                yield {own: wanted}
         return
     if isinstance(op, ast.In) and isinstance(value, tuple | list | set):
         for item in value:
@@ -175,21 +176,3 @@ def _meet_comparison(node: ast.Compare) -> Iterator[Change]:
         yield {path: value}
     elif isinstance(op, ast.Gt) and isinstance(value, int):
         yield {path: value + 1}
-
-
-class _Copy(str):
-    """Marks a value that is to be copied from another path."""
-
-
-def settle(fix: Fix, context: Context) -> Fix | None:
-    """Replace copies by the values they stand for; None where such a value is not known."""
-    overrides: Change = {}
-    for path, value in fix.overrides.items():
-        if isinstance(value, _Copy):
-            source = context.read(str(value))
-            if source is UNKNOWN or source is None:
-                return None
-            overrides[path] = source
-        else:
-            overrides[path] = value
-    return Fix(overrides=overrides, note=fix.note, layers=fix.layers, verified=fix.verified)

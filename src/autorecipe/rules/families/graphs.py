@@ -14,7 +14,7 @@ RULES = (
         "CUD001",
         "BR-TERNG-01 MLM-CG-03",
         "CUDA graphs need Transformer Engine's random-number tracker",
-        when=CAPTURING,
+        when=f"{CAPTURING} and not MULTIMODAL",
         need="on(use_te_rng_tracker) or on(rng.te_rng_tracker)",
         stage=Stage.BUILD,
         frameworks=("bridge",),
@@ -376,5 +376,24 @@ RULES = (
         why="Otherwise gathers wait behind computation.",
         bad="gpus=8 gpu=b200 gtp_weight_remat_size=2 cuda_graph_impl=transformer_engine environment=",
         good="env.CUDA_GRAPHS_USE_NODE_PRIORITY=1",
+    ),
+    requires(
+        "CUD027",
+        "BR-TERNG-01",
+        "CUDA graphs of multimodal models want Transformer Engine's random-number tracker",
+        when=f"{CAPTURING} and MULTIMODAL",
+        need="on(use_te_rng_tracker) or on(rng.te_rng_tracker)",
+        severity=Severity.WARN,
+        stage=Stage.NEVER,
+        source="br:src/megatron/bridge/models/gpt_provider.py:236 + "
+        "br:src/megatron/bridge/models/qwen_vl/qwen3_vl_provider.py:309",
+        why="Their providers build the model without the assertion of text models, so that nothing notices "
+        "graphs that replay random "
+        "states which only that tracker registers.",
+        bad="model._class=Qwen3VLMoEModelProvider cuda_graph_impl=transformer_engine use_te_rng_tracker=false "
+        "rng.te_rng_tracker=false",
+        good="use_te_rng_tracker=true rng.te_rng_tracker=true",
+        fixes=(RANDOM,),
+        derive_fixes=False,
     ),
 )

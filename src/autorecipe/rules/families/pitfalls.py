@@ -79,7 +79,8 @@ def pipeline_bubble(context: Context) -> Iterator[Verdict]:
     best = sizes[-1] if sizes else None
     text = f"; VP={best} makes it {bubble / best:.0%}" if best else ""
     yield Breach(
-        message=f"PP={layout.pp} without virtual stages and {count} microbatches idles {bubble:.0%} of the compute time{text}",
+        message=f"PP={layout.pp} without virtual stages and {count} microbatches has a bubble of {bubble:.0%} of "
+        f"the compute time{text}",
         legal={AXIS_PATHS["VP"]: sizes},
         fixes=(Fix(overrides={AXIS_PATHS["VP"]: best}, note="shrinks the pipeline bubble"),) if best else (),
         facts={"bubble": round(bubble, 4), "num_microbatches": count},
