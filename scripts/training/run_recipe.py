@@ -25,7 +25,7 @@ if importlib.util.find_spec("autorecipe") is None:
     sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
 
 from autorecipe.api.train import ENGINES, MODES, TrainPlan, TrainRequest, environment_defaults, prepare_training
-from autorecipe.config.convenience import CONVENIENCE_FLAGS, join_overrides
+from autorecipe.config.convenience import CONVENIENCE_FLAGS
 from autorecipe.errors import AutorecipeError, EnvironmentProblem, UsageError
 from autorecipe.schema.finding import Severity
 
@@ -110,13 +110,14 @@ def parse_request(arguments: Sequence[str]) -> tuple[TrainRequest, argparse.Name
         raise UsageError("--model needs --mode", hint="add --mode pretrain")
     task = "peft" if given.mode in ("lora", "dora") else given.mode
     recipe = given.recipe or f"{given.model}_{task}_config"
-    further = [f"{path}={value}" for path in FURTHER_FLAGS.values() if (value := getattr(given, path)) is not None]
-    flags = join_overrides(vars(given), [*further, *rest])
+    named = [(flag.dest, path) for flag in CONVENIENCE_FLAGS for path in flag.paths]
+    named += [(path, path) for path in FURTHER_FLAGS.values()]
+    flags = [f"{path}={value}" for dest, path in named if (value := getattr(given, dest)) is not None]
     if given.step_func not in ("llm_step", "gpt_step") and given.engine == "core":
         raise UsageError(f"--step_func {given.step_func} is not in --engine core", hint="add --engine bridge")
     request = TrainRequest(
         recipe=recipe,
-        overrides=(*_dataset_overrides(given), *flags),
+        overrides=(*_dataset_overrides(given), *flags, *rest),
         mode=given.mode,
         dataset=given.dataset,
         engine=given.engine,

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -82,9 +83,9 @@ class Trainer:
         return Outcome(codes=answer["codes"], log=log.read_text(errors="replace"), seconds=answer["seconds"])
 
 
-@pytest.fixture(scope="session")
-def train_ranks() -> Iterator[Callable[..., Outcome]]:
-    """Give a function that trains TINY with changed values on forked ranks."""
+@contextmanager
+def start_trainer() -> Iterator[Trainer]:
+    """Start the process that forks ranks."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src"), "PYTHONWARNINGS": "ignore"}
     command = [sys.executable, str(Path(__file__).with_name("rank_server.py"))]
     with subprocess.Popen(
@@ -95,6 +96,13 @@ def train_ranks() -> Iterator[Callable[..., Outcome]]:
         assert ready, process.stderr.read()
         yield Trainer(process)
         process.stdin.close()
+
+
+@pytest.fixture(scope="session")
+def train_ranks() -> Iterator[Callable[..., Outcome]]:
+    """Give a function that trains TINY with changed values on forked ranks."""
+    with start_trainer() as trainer:
+        yield trainer
 
 
 def read_trace(folder: Path) -> list[dict[str, Any]]:

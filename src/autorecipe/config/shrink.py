@@ -18,6 +18,8 @@ MAX_HEADS_PER_GROUP = 4
 MAX_SEQUENCE = 256
 MAX_VOCABULARY = 8192
 TRAIN_ITERS = 10
+PER_LAYER_LISTS = ("no_rope_freq", "window_attn_skip_freq", "linear_attention_freq")
+OPTIMIZER_TYPES = ("main_grads_dtype", "main_params_dtype", "exp_avg_dtype", "exp_avg_sq_dtype")
 
 
 def shrink_overrides(run: RunConfig, *, world_size: int) -> tuple[str, ...]:
@@ -59,6 +61,9 @@ def shrink_overrides(run: RunConfig, *, world_size: int) -> tuple[str, ...]:
 
 def _shrink_layers(run: RunConfig, *, stages: int) -> dict[str, Any]:
     layers = int(run.get("model.num_layers"))
+    hybrid = run.get("model.hybrid_layer_pattern", None) or run.get("model.hybrid_override_pattern", None)
+    if hybrid:
+        return _shrink_hybrid(run, str(hybrid), stages=stages)
     frequency = run.get("model.moe_layer_freq", None)
     changes: dict[str, Any] = {}
     least = 2
@@ -71,13 +76,33 @@ def _shrink_layers(run: RunConfig, *, stages: int) -> dict[str, Any]:
     else:
         count = _near(least, multiple=stages)
     changes["model.num_layers"] = min(count, layers) if layers % stages == 0 else count
+    for path in PER_LAYER_LISTS:
+        listed = run.get(f"model.{path}", None)
+        if isinstance(listed, list):
+            changes[f"model.{path}"] = [int(item) for item in listed[: changes["model.num_layers"]]]
     for path in ("account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split"):
         if run.get(f"model.{path}", None) is True:
             changes[f"model.{path}"] = False
-    for path in ("num_layers_in_first_pipeline_stage", "num_layers_in_last_pipeline_stage", "pipeline_model_parallel_layout"):
-        if run.get(f"model.{path}", None) is not None:
-            changes[f"model.{path}"] = None
+    changes.update(_clear_stage_sizes(run))
     return changes
+
+
+def _shrink_hybrid(run: RunConfig, pattern: str, *, stages: int) -> dict[str, Any]:
+    """Keep one layer of each kind (M state space, * attention, - MLP, E experts), repeated until pipeline stages divide them."""
+    kinds = "".join(dict.fromkeys(symbol for symbol in pattern.split("/")[0] if symbol != "|"))
+    count = _near(len(kinds), multiple=stages)
+    short = (kinds * count)[:count]
+    changes: dict[str, Any] = {"model.num_layers": count, "model.mtp_num_layers": None}
+    for path in ("model.hybrid_layer_pattern", "model.hybrid_override_pattern"):
+        if run.get(path, None):
+            changes[path] = short
+    return {**changes, **_clear_stage_sizes(run)}
+
+
+def _clear_stage_sizes(run: RunConfig) -> dict[str, Any]:
+    """Drop uneven pipeline splits, which were written for the whole model."""
+    names = ("num_layers_in_first_pipeline_stage", "num_layers_in_last_pipeline_stage", "pipeline_model_parallel_layout")
+    return {f"model.{name}": None for name in names if run.get(f"model.{name}", None) is not None}
 
 
 def _shrink_experts(run: RunConfig, *, hidden: int, ep: int, etp: int) -> dict[str, Any]:
@@ -130,11 +155,14 @@ def _shrink_training(run: RunConfig, *, world_size: int) -> dict[str, Any]:
         "optimizer.use_precision_aware_optimizer": False,  # its kernels need Transformer Engine; a toy has no use for them
         "validation.eval_interval": TRAIN_ITERS,
         "validation.eval_iters": 1,
-        "validation.eval_global_batch_size": None,
-        "validation.eval_micro_batch_size": None,
+        "validation.eval_global_batch_size": dp * micro_batches,
+        "validation.eval_micro_batch_size": 1,
         "logger.log_interval": 1,
         "checkpoint.save_interval": TRAIN_ITERS,
     }
+    for name in OPTIMIZER_TYPES:
+        if run.get(f"optimizer.{name}", None) not in (None, "torch.float32"):
+            changes[f"optimizer.{name}"] = "torch.float32"
     for path in ("model.vocab_size", "tokenizer.vocab_size"):
         size = run.get(path, None)
         if isinstance(size, int) and size > MAX_VOCABULARY:
