@@ -111,7 +111,12 @@ def check_cohort(members: Mapping[str, RunConfig], contract: Contract) -> Cohort
     deviations: list[Deviation] = []
     rows: list[Member] = []
     for name, config in members.items():
-        found = [item for path, value in expected.items() for item in _compare(name, config, reference, path, value)]
+        found = [
+            item
+            for path, value in expected.items()
+            if path in contract.values or not _follows(path, config, reference)
+            for item in _compare(name, config, reference, path, value)
+        ]
         found += _checkpoint_deviations(name, config, contract)
         deviations += found
         rows.append(_describe_member(name, config, contract, found))
@@ -153,7 +158,7 @@ def _compare(name: str, config: RunConfig, reference: RunConfig, path: str, expe
     value = config.get(path)
     if _equal(value, expected) or (value is UNKNOWN and expected is None) or (value is None and expected is UNKNOWN):
         return []
-    if _follows(path, config, reference) or is_empty_holder(path, config, reference):
+    if is_empty_holder(path, config, reference):
         return []
     dimension = dimension_of(path) or "contract"
     if dimension == "routing" and not config.get("model.num_moe_experts", None):

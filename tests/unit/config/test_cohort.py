@@ -99,6 +99,12 @@ def test_a_contract_file_overrules_the_reference(make_recipe, schema):
     }
 
 
+def test_a_contract_also_holds_for_values_that_are_derived(make_recipe, schema):
+    contract = Contract(values={"scheduler.lr_decay_iters": 700})
+    report = check_cohort(members(make_recipe, schema, [], []), contract)
+    assert {item.override for item in report.deviations} == {"scheduler.lr_decay_iters=700"}
+
+
 def test_a_contract_file_is_checked_as_a_whole(schema):
     text = "valus: {}\nvalues: {optimizer.lrr: 1, train.train_iters: x}\nignore: [a.b]\ntoken_checkpoints: [1.5]\n"
     with pytest.raises(UsageError) as caught:
