@@ -25,6 +25,7 @@ if importlib.util.find_spec("autorecipe") is None:
     sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
 
 from autorecipe.api.train import ENGINES, MODES, TrainPlan, TrainRequest, environment_defaults, prepare_training
+from autorecipe.api.upstream import find_program, run_program
 from autorecipe.config.convenience import CONVENIENCE_FLAGS
 from autorecipe.errors import AutorecipeError, EnvironmentProblem, UsageError
 from autorecipe.schema.finding import Severity
@@ -132,6 +133,8 @@ def parse_request(arguments: Sequence[str]) -> tuple[TrainRequest, argparse.Name
 def _dataset_overrides(given: argparse.Namespace) -> list[str]:
     if given.dataset_path and given.dataset != "megatron-indexed":
         raise UsageError("--dataset-path needs --dataset megatron-indexed", hint="add it")
+    if given.engine == "bridge":
+        return []
     if given.dataset in (None, "mock"):
         return ["dataset.blend=null", "dataset.blend_per_split=null"] if given.dataset else []
     if given.dataset == "megatron-indexed":
@@ -176,7 +179,12 @@ def run(arguments: Sequence[str]) -> int:
             describe(plan, request)
         return 0
     if request.engine != "core":
-        raise EnvironmentProblem(f"--engine {request.engine}: upstream's program is not installed here", hint="use --engine core")
+        program = find_program(request, dataset_paths=given.dataset_path)
+        if rank == 0:
+            print(f"starting {' '.join(program.command)}", flush=True)
+            for note in program.notes:
+                print(f"note: {note}", flush=True)
+        return run_program(program, metrics=given.metrics if rank == request.world_size - 1 else None)
     for name, value in environment_defaults(plan.run).items():
         os.environ.setdefault(name, value)
     try:
