@@ -15,6 +15,7 @@ from autorecipe.rules.expression import Expression, compile_expression, compile_
 from autorecipe.rules.release import ReleaseRange
 from autorecipe.rules.repair import propose_fixes
 from autorecipe.rules.rule import BRIDGE, FRAMEWORKS, MBR, MEGATRON_LM, MLM, Breach, Check, Example, Missing, Rule, Verdict
+from autorecipe.rules.wording import render_condition, render_value_of
 from autorecipe.schema import Evidence, Fix, Severity, Stage
 from autorecipe.schema.value import UNKNOWN
 
@@ -107,7 +108,7 @@ def requires(
             paths = dict.fromkeys(path for expression in unknown for path in expression.paths)
             yield Missing(paths=tuple(path for path in paths if _is_unknown(path, context)) or tuple(paths))
 
-    formula = " and ".join(expression.text for expression in needs)
+    formula = "; ".join(render_condition(expression.node) for expression in needs)
     return make_rule(
         rule_id,
         aliases,
@@ -115,7 +116,7 @@ def requires(
         check=check,
         severity=severity,
         stage=stage,
-        formula=formula if when == "True" else f"{when}  ->  {formula}",
+        formula=formula if when == "True" else f"{render_condition(condition.node)} -> {formula}",
         why=why,
         source=source,
         evidence=evidence,
@@ -179,7 +180,7 @@ def adjusts(
         check=check,
         severity=severity,
         stage=stage,
-        formula=f"{when}  ->  {', '.join(f'{path} := {show(value)}' for path, value in effective.items())}",
+        formula=f"{render_condition(condition.node)} -> {_assigned(effective)}",
         why=why,
         source=source,
         evidence=evidence,
@@ -276,6 +277,14 @@ def make_rule(
     )
 
 
+def _assigned(effective: Mapping[str, Any]) -> str:
+    texts = []
+    for path, value in effective.items():
+        computed = isinstance(value, str) and value.startswith("=")
+        texts.append(f"{path} := {render_value_of(compile_expression(value[1:]).node) if computed else show(value)}")
+    return ", ".join(texts) or "upstream adapts"
+
+
 def show(value: Any) -> str:
     """Show a value as it would be typed in an override."""
     if value is None:
@@ -288,7 +297,7 @@ def show(value: Any) -> str:
 
 
 def _frameworks(aliases: tuple[str, ...]) -> tuple[str, ...]:
-    kinds = {alias.split("-")[0] for alias in aliases}
+    kinds = {alias.split("-")[0] for alias in aliases} & {"MLM", "MC", "BR"}
     if kinds == {"MLM"}:
         return (MEGATRON_LM,)
     if kinds == {"BR"}:
@@ -341,7 +350,7 @@ def _describe(expression: Expression, context: Context) -> str:
     node = expression.node
     parts = node.values if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And) else [node]
     failing = [part for part in parts if compile_node(part)(context) is not UNKNOWN and not compile_node(part)(context)] or parts
-    text = " and ".join(ast.unparse(part) for part in failing)
+    text = " and ".join(render_condition(part) for part in failing)
     values = []
     for path in dict.fromkeys(path for part in failing for path in compile_expression(ast.unparse(part)).paths):
         value = current(path, context)

@@ -141,11 +141,9 @@ def render_reference() -> str:
     lines = [
         "# Rules",
         "",
-        f"{len(rules)} rules, made from their declarations by `scripts/build_rule_reference.py`. `autorecipe "
-        f"explain ID` shows the full page",
-        "of one; upstream's own names for constraints are accepted too. What upstream notices *never*, or only "
-        "at *init*, *build*,",
-        "*data*, *runtime* or *resume*, no dry run of its own catches.",
+        f"{len(rules)} rules, generated from their declarations by `scripts/build_rule_reference.py`. `autorecipe explain ID`",
+        "shows the whole page of one: why, source, example and what mends it. What upstream notices *never*, or only at *init*,",
+        "*build*, *data*, *runtime* or *resume*, none of its own dry runs catches.",
         "",
     ]
     for topic, heading in TOPICS.items():
@@ -155,15 +153,18 @@ def render_reference() -> str:
         lines += [
             f"## {topic}: {heading}",
             "",
-            "| id | severity | noticed | holds in | what must hold | formula |",
-            "|---|---|---|---|---|---|",
+            "| id | severity | noticed | holds in | what must hold | formula | also known as |",
         ]
-        for rule in chosen:
-            holds = ", ".join(rule.frameworks) if len(rule.frameworks) == 1 else "both"
-            core = rule.core.render()
-            holds += "" if core == "all" else f", core {core}"
-            formula = rule.formula.replace("|", "\\|")
-            title = rule.title.replace("|", "\\|")
-            lines.append(f"| {rule.id} | {rule.severity.value} | {rule.stage.value} | {holds} | {title} | `{formula}` |")
+        lines.append("|---|---|---|---|---|---|---|")
+        lines += [_reference_row(rule) for rule in chosen]
         lines.append("")
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _reference_row(rule: Rule) -> str:
+    holds = ", ".join(rule.frameworks) if len(rule.frameworks) == 1 else "both"
+    for name, releases in (("core", rule.core), ("Bridge", rule.bridge)):
+        if releases.render() != "all":
+            holds += f", {name} {releases.render()}"
+    cells = (rule.id, rule.severity.value, rule.stage.value, holds, rule.title, f"`{rule.formula}`", " ".join(rule.aliases))
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

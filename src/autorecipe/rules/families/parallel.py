@@ -169,8 +169,6 @@ def tensor_groups(context: Context) -> Iterator[Verdict]:
     groups = context.integer("model.num_query_groups") or context.integer("model.num_attention_heads")
     if tp == 1:
         return
-    if context.model("multi_latent_attention"):
-        return
     if not groups:
         yield Missing(paths=("model.num_query_groups",))
         return
