@@ -18,6 +18,7 @@ from autorecipe.recommend.subject import Missing, complete_question, find_subjec
 from autorecipe.schema.finding import Finding
 from autorecipe.schema.hardware import Cluster
 from autorecipe.schema.layer import Layer
+from autorecipe.schema.recipe import RecipeKind
 from autorecipe.schema.recommendation import Question, Recommendation, Statement
 from autorecipe.schema.run import RunConfig
 
@@ -133,6 +134,11 @@ def make_colleague(catalog: Catalog) -> Colleague:
     def classify(path: str) -> Layer | None:
         return classify_path(path, catalog.schema())[0]
 
+    def longest(hf_id: str) -> int | None:
+        card = catalog.model_cards().get(hf_id)
+        tokens = card.facts.get("seq_length") if card is not None else None
+        return tokens if isinstance(tokens, int) else None
+
     index = ModelIndex(catalog.summaries())
     collisions = {}
     for name, summary in index.recipes.items():
@@ -150,6 +156,7 @@ def make_colleague(catalog: Catalog) -> Colleague:
         check=check,
         classify=classify,
         collisions=collisions,
+        longest=longest,
         errors=lambda name: catalog.load(name).error.splitlines()[0] if catalog.load(name).error else "",
     )
 
@@ -172,7 +179,11 @@ def _answer(item: Understood, catalog: Catalog, colleague: Colleague) -> Recomme
 def _no_recipe(question: Question, models: Sequence[str], colleague: Colleague) -> Problem:
     goal = "benchmark" if question.benchmark else question.mode.value if question.mode else ""
     known = [summary for model in models[:1] for summary in colleague.index.by_model[model]]
-    usable = sorted({(item.alias_of or item.name) for item in known if item.status == "ok" and item.alias_of is None})
+    aliased = {item.alias_of for item in known if item.alias_of}
+    fitting = [item for item in known if item.status == "ok" and item.name not in aliased]
+    usable = [
+        item.name for item in sorted(fitting, key=lambda item: (item.kind is not RecipeKind.LIBRARY, len(item.name), item.name))
+    ]
     broken = sorted({item.name for item in known if item.status != "ok" and item.mode is question.mode})
     message = f"{models[0]} has no usable {goal} recipe in release {colleague.release}"
     if broken:

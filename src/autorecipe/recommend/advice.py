@@ -13,11 +13,33 @@ from autorecipe.schema.layout import Layout
 from autorecipe.schema.recipe import Mode, RecipeKind
 from autorecipe.schema.recommendation import Candidate, DatasetChoice, Question, Sizing, Statement
 
+BUBBLE = 0.05
+"""Pipeline bubble from which VP is worth a word. Evidence: assumed."""
+
 
 def state_pitfalls(
-    sizer: Sizer, sizing: Sizing, cluster: Cluster, *, question: Question, pick: Candidate, modality: str
+    sizer: Sizer,
+    sizing: Sizing,
+    cluster: Cluster,
+    *,
+    question: Question,
+    pick: Candidate,
+    modality: str,
+    needs_checkpoint: bool,
+    longest: int | None = None,
 ) -> tuple[Statement, ...]:
-    """Return the known traps that apply to this run, worst first."""
+    """Return the known traps that apply to this run, worst first.
+
+    Args:
+        sizer: of the recipe.
+        sizing: how it will run.
+        cluster: the GPUs used.
+        question: what was asked.
+        pick: the recipe.
+        modality: text, vlm, audio, omni or diffusion.
+        needs_checkpoint: whether the command names a base model.
+        longest: context length of the model (tokens), or None where not known.
+    """
     config, layout = sizer.config, sizing.layout
     shape = sizer.inputs.shape if sizer.inputs else None
     found: list[Statement] = []
@@ -28,14 +50,14 @@ def state_pitfalls(
     tunes = pick.mode in (Mode.SFT, Mode.PEFT)
     graphs = config.get("model.cuda_graph_impl", None) not in (None, "none")
     tokens = sizing.seq_length or 0
-    longest = shape.max_position_embeddings if shape else None
     if longest and tokens > longest:
         add("rope", tokens=tokens, limit=longest)
     if tokens > CP_ABOVE_TOKENS and layout.cp == 1:
         add("long-without-cp", tokens=tokens)
     if shape is not None and shape.num_query_groups < tp_limit(cluster):
         add("tp-over-kv", groups=shape.num_query_groups)
-    if layout.pp > 1 and layout.vp == 1:
+    microbatches = sizing.num_microbatches
+    if layout.pp > 1 and layout.vp == 1 and (microbatches is None or (layout.pp - 1) / microbatches > BUBBLE):
         add("pp-without-vp", pp=layout.pp)
     if shape is not None and shape.is_moe:
         experts = shape.num_moe_experts or 1
@@ -56,7 +78,7 @@ def state_pitfalls(
             add("qwen35-fsdp")
     if modality == "vlm" and tunes:
         add("vlm-images")
-    if tunes:
+    if needs_checkpoint:
         add("checkpoint", placeholder=CHECKPOINT_PLACEHOLDER)
     if not graphs and not question.benchmark:
         add("graphs-later")
@@ -85,6 +107,8 @@ def state_oom_steps(sizer: Sizer, sizing: Sizing, cluster: Cluster) -> tuple[Sta
             batch, micro_batch_size=option.micro_batch_size
         ).divides(option.layout.data_parallel_size(used.num_gpus))
         fit = sizer.estimate(option, used) if legal else None
+        if fit and sizing.memory and fit.peak_bytes > 0.98 * sizing.memory.peak_bytes:
+            return  # it would not help here
         shown = {"peak": fit.peak_bytes, "capacity": fit.capacity_bytes} if fit else {}
         found.append(
             Statement(
@@ -101,7 +125,7 @@ def state_oom_steps(sizer: Sizer, sizing: Sizing, cluster: Cluster) -> tuple[Sta
         if wider:
             add("ep", _with(start, ep=wider[0]), before=layout.ep, after=wider[0])
         else:
-            found.append(Statement(code="oom.ep-done", facts={"ep": layout.ep}))
+            found.append(Statement(code="oom.ep-done", facts={"ep": layout.ep, "pp": layout.pp}))
     if batch.seq_length > CP_ABOVE_TOKENS // 2 and used.num_gpus >= 2:
         add("cp", _with(start, cp=layout.cp * 2), before=layout.cp, after=layout.cp * 2)
     if not start.recompute and sizer.config.get("model.recompute_granularity", None) != "full":
@@ -112,7 +136,8 @@ def state_oom_steps(sizer: Sizer, sizing: Sizing, cluster: Cluster) -> tuple[Sta
     deeper = layout.pp * 2
     if shape.num_layers % deeper == 0 and used.num_gpus >= deeper:
         add("pp", _with(start, pp=deeper), before=layout.pp, after=deeper)
-    found.append(Statement(code="oom.more-gpus", facts={"gpus": used.num_gpus * 2}))
+    code = "oom.more-gpus-peft" if sizer.config.mode == "peft" else "oom.more-gpus"
+    found.append(Statement(code=code, facts={"gpus": used.num_gpus * 2}))
     return tuple(found)
 
 

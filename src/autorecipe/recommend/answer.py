@@ -11,13 +11,15 @@ from dataclasses import dataclass, field
 
 from autorecipe.recommend import advice, benchmark, drift
 from autorecipe.recommend.candidates import candidate_of, other_modes, rank_candidates
-from autorecipe.recommend.changes import list_changes
+from autorecipe.recommend.changes import CHECKPOINT, list_changes
 from autorecipe.recommend.commands import list_next_steps, render_entry_point
 from autorecipe.recommend.models import ModelIndex, model_stem
 from autorecipe.recommend.presets import choose_dataset
 from autorecipe.recommend.rules import state_rules
+from autorecipe.recommend.search import CP_ABOVE_TOKENS
 from autorecipe.recommend.sizing import LARGEST_WORLD, Sizer, lay_out_hosts, size_recipe
-from autorecipe.recommend.subject import Subject
+from autorecipe.recommend.subject import FIRST_RUN_MODEL, Subject
+from autorecipe.schema.evidence import Evidence
 from autorecipe.schema.finding import Finding, Severity
 from autorecipe.schema.hardware import Cluster, Gpu
 from autorecipe.schema.layer import Layer
@@ -30,11 +32,15 @@ from autorecipe.schema.recommendation import (
     Recommendation,
     Sizing,
     Statement,
+    Topic,
     Verdict,
 )
 from autorecipe.schema.run import RunConfig
 
 MAX_RUNNERS_UP = 4
+
+PLAIN_REASONS = frozenset({"reason.gpu-exact", "reason.gpus-exact", "reason.gpus-grow", "reason.gpus-shrink"})
+"""Reasons that speak for a recipe and do not tell it from another."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +56,7 @@ class Colleague:
         classify: path -> layer of change.
         collisions: names that both packages export -> library alias.
         errors: recipes that cannot be built -> why.
+        longest: Hugging Face id -> longest sequence (tokens) that the model was made for.
     """
 
     release: str
@@ -60,6 +67,7 @@ class Colleague:
     classify: Callable[[str], Layer | None]
     collisions: Mapping[str, str] = field(default_factory=dict)
     errors: Callable[[str], str] = lambda name: ""
+    longest: Callable[[str], int | None] = lambda hf_id: None
 
 
 @dataclass
@@ -102,31 +110,37 @@ def answer_question(question: Question, subject: Subject, colleague: Colleague) 
         asked=draft.question.dataset, mode=pick.mode, kind=pick.kind, modality=summary_of.modality
     )
     draft.notes += dataset_notes
-    overrides = list_changes(sizer, sizing, colleague.classify, mode=pick.mode) if pick.kind is RecipeKind.LIBRARY else ()
+    overrides = list_changes(sizer, sizing, colleague.classify, mode=pick.mode, kind=pick.kind)
     runs = sizing.verdict is not Verdict.DOES_NOT_FIT
     entry = render_entry_point(
         pick=pick, sizing=sizing, dataset=dataset.preset, adapter=draft.question.adapter, overrides=overrides
     )
     used = dataclasses.replace(cluster, num_gpus=sizing.num_gpus or cluster.num_gpus, gpus_per_node=sizing.gpus_per_node)
     steps = list_next_steps(pick=pick, sizing=sizing, dataset=dataset.preset, overrides=overrides)
-    checked = _check(colleague, pick, overrides, used, dataset.preset, steps[0]) if runs else None
+    checked = _check(colleague, pick, overrides, used, dataset.preset, steps[0], draft.question.adapter) if runs else None
     pick = dataclasses.replace(pick, reasons=(*_chain(pick, subject, draft.question), *pick.reasons))
     oom = advice.state_oom_steps(sizer, sizing, used) if runs else ()
-    if pick.kind is RecipeKind.BENCHMARK:
+    if pick.kind is RecipeKind.BENCHMARK and oom:
         oom = (*oom, Statement(code="oom.benchmark"))
+    if subject.rejected:
+        draft.notes.append(Statement(code="bench.rejected", facts={"name": subject.rejected, "library": pick.name}))
+    draft.notes += _first_steps(draft.question, pick)
     draft.notes += drift.state_drift(pick.name)
     draft.notes += _ambiguity(pick, colleague)
+    if sizing.idle_gpus:
+        draft.notes = [note for note in draft.notes if note.code != "note.hosts"]
     if sizing.verdict is Verdict.RESIZED and pick.kind is RecipeKind.LIBRARY and sizing.layout != sizing.shipped:
         draft.notes.append(Statement(code="note.search"))
     if pick.kind is RecipeKind.BENCHMARK:
         extra = benchmark.state_benchmark(pick, sizing, draft.question, colleague.index, config)
         draft.notes += extra
-    runners_up = _runners_up(others, draft.question, subject, colleague)
+    placed = dataclasses.replace(draft.question, gpu=gpu.name, num_gpus=cluster.num_gpus)
+    runners_up = _runners_up(others, placed, subject, colleague)
     return Recommendation(
         question=draft.question,
         release=colleague.release,
         assumptions=tuple(draft.assumptions),
-        summary=_summarize(pick, sizing, gpu, draft.question, runners_up),
+        summary=_summarize(pick, sizing, gpu, draft.question, runners_up, _shorter(config, sizing, cluster)),
         pick=pick,
         runners_up=runners_up,
         kind_reason=Statement(code="kind.benchmark" if pick.kind is RecipeKind.BENCHMARK else "kind.library"),
@@ -137,7 +151,16 @@ def answer_question(question: Question, subject: Subject, colleague: Colleague) 
         overrides=overrides if runs else (),
         rules=state_rules(sizer, sizing, used),
         check=checked,
-        pitfalls=advice.state_pitfalls(sizer, sizing, used, question=draft.question, pick=pick, modality=summary_of.modality),
+        pitfalls=advice.state_pitfalls(
+            sizer,
+            sizing,
+            used,
+            question=draft.question,
+            pick=pick,
+            modality=summary_of.modality,
+            needs_checkpoint=any(change.path == CHECKPOINT for change in overrides),
+            longest=_longest(pick, sizing, colleague),
+        ),
         on_oom=oom,
         evidence=advice.state_evidence(pick, dataset),
         checklist=advice.state_checklist(),
@@ -153,9 +176,10 @@ def _rank(draft: _Draft, subject: Subject, colleague: Colleague) -> tuple[Candid
         named = candidate_of(colleague.index, subject.recipe)
         asked = dataclasses.replace(question, mode=named.mode, benchmark=named.kind is RecipeKind.BENCHMARK)
         draft.question = asked
+        alike = dataclasses.replace(asked, seq_length=question.seq_length or named.seq_length)
         rest = [
             item
-            for item in rank_candidates(colleague.index, subject.models, asked)
+            for item in rank_candidates(colleague.index, subject.models, alike)
             if item.canonical_name != named.canonical_name
         ]
         return (named, *rest)
@@ -197,6 +221,24 @@ def _place(draft: _Draft, pick: Candidate, colleague: Colleague) -> tuple[Gpu, C
     return gpu, cluster
 
 
+def _first_steps(question: Question, pick: Candidate) -> list[Statement]:
+    """Return remarks for somebody who starts: a short run, a run without GPUs, the comparison with Megatron-LM."""
+    if question.topic is Topic.CORRELATION:
+        return [Statement(code="note.correlation")]
+    if not question.first_run or pick.kind is RecipeKind.BENCHMARK:
+        return []
+    if pick.canonical_name.startswith(f"{FIRST_RUN_MODEL}_pretrain_"):
+        return [Statement(code="note.short-smoke"), Statement(code="note.laptop")]
+    return [Statement(code="note.first-smoke"), Statement(code="note.laptop")]
+
+
+def _longest(pick: Candidate, sizing: Sizing, colleague: Colleague) -> int | None:
+    """Return the model's own context length; looked up only for long sequences, as it costs reading the model cards."""
+    if (sizing.seq_length or 0) <= CP_ABOVE_TOKENS or not pick.hf_model_ids:
+        return None
+    return colleague.longest(pick.hf_model_ids[0])
+
+
 def _chain(pick: Candidate, subject: Subject, question: Question) -> tuple[Statement, ...]:
     chain = list(subject.reasons)
     if pick.mode is not None and not subject.recipe:
@@ -207,28 +249,41 @@ def _chain(pick: Candidate, subject: Subject, question: Question) -> tuple[State
 
 
 def _check(
-    colleague: Colleague, pick: Candidate, overrides: Sequence[LabelledOverride], cluster: Cluster, dataset: str, command: str
+    colleague: Colleague,
+    pick: Candidate,
+    overrides: Sequence[LabelledOverride],
+    cluster: Cluster,
+    dataset: str,
+    command: str,
+    adapter: str | None,
 ) -> CheckResult:
     from autorecipe.launch.training import render_override
 
     texts = [render_override(change.path, change.value) for change in overrides]
     config = colleague.resolve(pick.name, texts, cluster.num_gpus)
     given: dict[str, object] = {"dataset": dataset} if dataset else {}
+    if pick.mode is not None:
+        given["mode"] = adapter or pick.mode.value
     findings = colleague.check(config, cluster, given)
     passes = not any(finding.severity is Severity.ERROR for finding in findings)
     return CheckResult(passes=passes, findings=findings, command=command)
 
 
 def _runners_up(others: Sequence[Candidate], question: Question, subject: Subject, colleague: Colleague) -> tuple[Candidate, ...]:
+    """Return up to two others that differ in different ways, the same model for another goal, and the other kind."""
     found: list[Candidate] = []
+    kinds: set[str] = set()
     for other in others:
         stem = model_stem(colleague.index.recipes[other.name])
+        reasons = [reason for reason in other.reasons if reason.code not in PLAIN_REASONS] or list(other.reasons)
+        difference = reasons[0].code if reasons else ""
         if stem not in subject.models[:1] and not subject.recipe:
-            code = "reason.nearest-next" if subject.nearest else "reason.other-model"
-            if any(model_stem(colleague.index.recipes[item.name]) == stem for item in found):
-                continue
-            other = dataclasses.replace(other, reasons=(Statement(code=code), *other.reasons))
-        found.append(other)
+            difference = stem
+            reasons.insert(0, Statement(code="reason.nearest-next" if subject.nearest else "reason.other-model"))
+        if difference in kinds:
+            continue
+        kinds.add(difference)
+        found.append(dataclasses.replace(other, reasons=tuple(reasons)))
         if len(found) == 2:
             break
     found += other_modes(colleague.index, subject.models[:1], question)[:1]
@@ -248,8 +303,24 @@ def _ambiguity(pick: Candidate, colleague: Colleague) -> list[Statement]:
     return [Statement(code="note.ambiguous-name", facts=facts)]
 
 
+def _shorter(config: RunConfig, sizing: Sizing, cluster: Cluster) -> list[Statement]:
+    """Say whether a sequence of 8K tokens would fit where the recipe's longer one does not."""
+    if sizing.verdict is not Verdict.DOES_NOT_FIT or (sizing.seq_length or 0) <= CP_ABOVE_TOKENS:
+        return []
+    short = size_recipe(Sizer(config, seq_length=CP_ABOVE_TOKENS), cluster, recipe_gpus=None)
+    if short.verdict is Verdict.DOES_NOT_FIT:
+        return []
+    facts = {"tokens": CP_ABOVE_TOKENS, "gpus": short.num_gpus, "gpu": short.gpu, "layout": short.layout.render()}
+    return [Statement(code="summary.shorter", facts=facts, evidence=Evidence.DERIVED)]
+
+
 def _summarize(
-    pick: Candidate, sizing: Sizing, gpu: Gpu, question: Question, runners_up: Sequence[Candidate]
+    pick: Candidate,
+    sizing: Sizing,
+    gpu: Gpu,
+    question: Question,
+    runners_up: Sequence[Candidate],
+    shorter: Sequence[Statement],
 ) -> tuple[Statement, ...]:
     facts = {"name": pick.name, "gpus": sizing.num_gpus, "gpu": sizing.gpu, "layout": sizing.layout.render()}
     found: list[Statement] = []
@@ -261,7 +332,12 @@ def _summarize(
         found.append(Statement(code="summary.benchmark", facts=facts))
     elif sizing.verdict is Verdict.DOES_NOT_FIT:
         code = "summary.no-fit" if sizing.needed_gpus else "summary.no-fit-unknown"
-        found.append(Statement(code=code, facts=facts | {"needed": sizing.needed_gpus, "limit": LARGEST_WORLD}))
+        code += "-recompute" if sizing.needed_gpus and sizing.recompute else ""
+        needed = sizing.needed_layout.render() if sizing.needed_layout else ""
+        found.append(
+            Statement(code=code, facts=facts | {"needed": sizing.needed_gpus, "needed_layout": needed, "limit": LARGEST_WORLD})
+        )
+        found += shorter
     else:
         code = "summary.as-shipped" if sizing.verdict is Verdict.AS_SHIPPED else "summary.resized"
         if sizing.verdict is Verdict.RESIZED and sizing.layout == sizing.shipped:
@@ -274,7 +350,8 @@ def _summarize(
         found.append(
             Statement(code="summary.idle", facts={"idle": sizing.idle_gpus, "asked": asked, "gbs": pick.global_batch_size})
         )
-    if sizing.verdict is not Verdict.AS_SHIPPED and pick.kind is RecipeKind.LIBRARY:
+    world = (sizing.num_gpus or 0) + sizing.idle_gpus
+    if sizing.verdict is not Verdict.AS_SHIPPED and not sizing.shipped.fits_world(world):
         needs = {
             "minimum": sizing.shipped.minimum_world_size,
             "layout": sizing.shipped.render(),

@@ -90,8 +90,12 @@ def _distance(facts: Mapping[str, Any], other: Mapping[str, Any]) -> float:
         if ours is None or theirs is None or name == "seq_length":
             continue
         weight = WEIGHTS.get(name, 0.25)
-        if isinstance(ours, bool) or isinstance(theirs, bool) or not isinstance(ours, int | float):
-            total += weight * (ours != theirs)
-        elif ours > 0 and theirs > 0:
+        if _is_number(ours) and _is_number(theirs):
             total += weight * abs(math.log2(ours / theirs))
+        else:
+            total += weight * (ours != theirs)
     return total
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0

@@ -37,7 +37,8 @@ def state_benchmark(pick: Candidate, sizing: Sizing, question: Question, index: 
         }
         if pick.gpus < asked:
             found.append(Statement(code="bench.use-fewer", facts=facts))
-        if scaled.effective_global_batch_size is not None:
+        runs = pick.layout is not None and pick.layout.fits_world(asked)
+        if scaled.effective_global_batch_size is not None and runs:
             more = {"gbs": batch, "scaled": scaled.effective_global_batch_size}
             found.append(Statement(code="bench.weak-scaling", facts=facts | more, evidence=Evidence.ENFORCED_UPSTREAM))
     counts = sorted(
@@ -68,7 +69,7 @@ def state_benchmark(pick: Candidate, sizing: Sizing, question: Question, index: 
         family=summary.family,
         model=model,
         task=task,
-        gpus=asked or pick.gpus or 8,
+        gpus=asked if asked and pick.layout is not None and pick.layout.fits_world(asked) else pick.gpus or 8,
         gpu=pick.gpu_type or sizing.gpu,
         precision=_precision_option(summary.precision),
     )

@@ -27,7 +27,6 @@ PURPOSES = {
     "large_scale": "large_scale",
     "yarn": "yarn",
     "hf_json": "hf_json",
-    "32nodes": "32nodes",
     "no_mtp": "no_mtp",
 }
 """Words of a variant that serve a purpose of their own; such a recipe is the pick only where nothing plainer exists."""
@@ -114,7 +113,8 @@ def _score_library(summary: RecipeSummary, question: Question, *, has_alias: boo
     purpose = _score_purpose(summary, reasons)
     plain = summary.precision in (question.precision or "bf16", None)
     if not plain:
-        reasons.append(Statement(code="reason.precision", facts={"precision": summary.precision}))
+        facts = {"precision": summary.precision, "asked": question.precision or "bf16"}
+        reasons.append(Statement(code="reason.precision", facts=facts))
     gpu = _score_gpu(summary, question, reasons)
     count = _score_count(summary, question, reasons, has_alias=has_alias)
     return _Ranked(summary, (purpose, sequence, float(not plain), gpu, count), tuple(reasons))
@@ -179,14 +179,16 @@ def _score_count(summary: RecipeSummary, question: Question, reasons: list[State
 
 
 def _score_benchmark(summary: RecipeSummary, question: Question) -> _Ranked:
-    """Exact hardware, precision and count first; then the largest count that the allocation can hold."""
+    """Exact hardware, precision and count first; then plain variants, then the largest count that the allocation can hold."""
     reasons: list[Statement] = []
     gpu = float(question.gpu is not None and summary.gpu_type != question.gpu)
-    if not gpu and question.gpu:
-        reasons.append(Statement(code="reason.gpu-exact", facts={"gpu": summary.gpu_type}))
+    if question.gpu:
+        facts = {"gpu": summary.gpu_type, "asked": question.gpu}
+        reasons.append(Statement(code="reason.gpu-other" if gpu else "reason.gpu-exact", facts=facts))
     precision = float(summary.precision != (question.precision or "bf16"))
     if precision:
-        reasons.append(Statement(code="reason.precision", facts={"precision": summary.precision}))
+        facts = {"precision": summary.precision, "asked": question.precision or "bf16"}
+        reasons.append(Statement(code="reason.precision", facts=facts))
     asked = question.num_gpus
     if asked is None or summary.gpus is None:
         count = 0.0
@@ -201,18 +203,25 @@ def _score_benchmark(summary: RecipeSummary, question: Question) -> _Ranked:
     variant = len((summary.variant or "").split("_")) if summary.variant else 0
     if summary.variant:
         reasons.append(Statement(code="reason.variant", facts={"variant": summary.variant}))
-    return _Ranked(summary, (gpu, precision, count, float(variant)), tuple(reasons))
+    exact = float(asked is not None and summary.gpus != asked)
+    return _Ranked(summary, (gpu, precision, exact, float(variant), count), tuple(reasons))
+
+
+NEXT_GOALS = {
+    Mode.PRETRAIN: (Mode.SFT, Mode.PEFT),
+    Mode.SFT: (Mode.PEFT, Mode.PRETRAIN),
+    Mode.PEFT: (Mode.SFT, Mode.PRETRAIN),
+}
+"""What is mentioned beside a goal, most useful first."""
 
 
 def other_modes(index: ModelIndex, models: Sequence[str], question: Question) -> tuple[Candidate, ...]:
-    """Return plain recipes of the same models for other goals of the same kind, smallest world first."""
+    """Return plain recipes of the same models for other goals of the same kind, most useful first."""
     found = []
     for model in models:
-        for mode in Mode:
-            if mode is question.mode:
-                continue
+        for mode in NEXT_GOALS[question.mode] if question.mode else ():
             ranked = rank_candidates(index, [model], replace(question, mode=mode, seq_length=None))
             if ranked:
                 facts = {"mode": mode.value, "gpus": ranked[0].minimum_gpus}
                 found.append(replace(ranked[0], reasons=(Statement(code="reason.other-mode", facts=facts),)))
-    return tuple(sorted(found, key=lambda candidate: candidate.minimum_gpus or 0))
+    return tuple(found)

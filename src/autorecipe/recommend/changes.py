@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from autorecipe.recommend.sizing import Sizer
 from autorecipe.schema.layer import Layer
-from autorecipe.schema.recipe import Mode
+from autorecipe.schema.recipe import Mode, RecipeKind
 from autorecipe.schema.recommendation import LabelledOverride, Sizing, Statement
 from autorecipe.schema.value import FieldValue
 
@@ -46,10 +46,17 @@ class ChangeList:
 
 
 def list_changes(
-    sizer: Sizer, sizing: Sizing, classify: Callable[[str], Layer | None], *, mode: Mode | None
+    sizer: Sizer, sizing: Sizing, classify: Callable[[str], Layer | None], *, mode: Mode | None, kind: RecipeKind
 ) -> tuple[LabelledOverride, ...]:
-    """Return what must be overridden to run the sized recipe, parallel axes first."""
+    """Return what must be overridden to run the sized recipe, parallel axes first.
+
+    A benchmark recipe is never changed; one with adapters still needs to be told where its base model lies.
+    """
     changes = ChangeList(sizer, classify)
+    if kind is RecipeKind.BENCHMARK:
+        if mode is Mode.PEFT:
+            changes.add(CHECKPOINT, CHECKPOINT_PLACEHOLDER, "checkpoint-peft")
+        return tuple(changes.found)
     _list_layout(changes, sizing)
     if (
         sizing.micro_batch_size is not None
@@ -59,8 +66,8 @@ def list_changes(
         changes.add("train.micro_batch_size", sizing.micro_batch_size, "micro-batch")
     if sizing.recompute:
         changes.add("model.recompute_granularity", "full", "recompute")
-        changes.add("model.recompute_method", "uniform", "recompute")
-        changes.add("model.recompute_num_layers", 1, "recompute")
+        changes.add("model.recompute_method", "uniform", "recompute-part")
+        changes.add("model.recompute_num_layers", 1, "recompute-part")
     if sizing.seq_length is not None and sizing.seq_length != sizer.shipped_seq_length:
         changes.add("dataset.seq_length", sizing.seq_length, "sequence", tokens=sizing.seq_length)
         changes.add("model.seq_length", sizing.seq_length, "sequence-model", tokens=sizing.seq_length)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -78,18 +79,19 @@ def render_selector(*, family: str, model: str, task: str, gpus: int, gpu: str, 
 
 
 def list_next_steps(*, pick: Candidate, sizing: Sizing, dataset: str, overrides: Sequence[LabelledOverride]) -> tuple[str, ...]:
-    """Return commands to go on with: check, launch, plan."""
+    """Return commands to go on with, each on one line: check, launch, plan."""
     texts = [render_override(change.path, change.value) for change in overrides]
     gpus = ["--gpus", str(sizing.num_gpus), "--gpu", sizing.gpu]
-    check = render_command(["autorecipe", "check", pick.name, *texts, *gpus], width=200)
     data = ["--dataset", dataset] if dataset else []
     where = ["--nodes", str(sizing.num_nodes), "--gpus-per-node", str(sizing.gpus_per_node)]
     target = "local" if sizing.num_nodes == 1 else "slurm"
-    launch = render_command(["autorecipe", "launch", target, pick.name, *texts, *where, *data], width=200)
-    steps = [check, launch]
+    steps = [
+        ["autorecipe", "check", pick.name, *texts, *gpus, *data],
+        ["autorecipe", "launch", target, pick.name, *texts, *where, *data],
+    ]
     if pick.kind is RecipeKind.LIBRARY:
-        steps.append(render_command(["autorecipe", "plan", pick.name, *gpus], width=200))
-    return tuple(steps)
+        steps.append(["autorecipe", "plan", pick.name, *gpus])
+    return tuple(shlex.join(words) for words in steps)
 
 
 def _mode_word(mode: Mode | None) -> str:

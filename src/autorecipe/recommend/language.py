@@ -1,12 +1,14 @@
 """Turns statements into sentences of a language. Both languages have the same codes and the same facts in each (a test says so).
 
 Besides Python's format specifications: `:gib` a byte count in GiB, `:list` a comma-separated list, `:mode` and `:topic` the
-word for a goal or kind of model, `:count` a large count such as 4.19M, `:gpu` a GPU id in capitals.
+word for a goal or kind of model, `:count` a large count such as 4.19M, `:gpu` a GPU id in capitals, `:gpus` a
+number of GPUs.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import re
 import string
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -62,12 +64,16 @@ class _Formatter(string.Formatter):
             return render_gib(value)
         if format_spec == "count":
             return render_count(value)
+        if format_spec == "gpus":
+            return f"{value} 台" if self.lang == "ja" else f"{value} GPU" + ("" if value == 1 else "s")
         if format_spec == "gpu":
             return str(value).upper()
         if format_spec == "list":
             return ", ".join(str(item) for item in value)
         if format_spec in ("mode", "topic"):
-            return WORDS[self.lang].get(str(value), str(value))
+            word = WORDS[self.lang].get(str(value), str(value))
+            # Japanese sets Latin words off by spaces.
+            return f" {word} " if self.lang == "ja" and word.isascii() else word
         return str(super().format_field(value, format_spec))
 
 
@@ -90,9 +96,10 @@ def render_statement(statement: Statement, lang: str) -> str:
     """
     messages = load_messages(lang)
     try:
-        return _Formatter(lang).format(messages[statement.code], **statement.facts)
+        text = _Formatter(lang).format(messages[statement.code], **statement.facts)
     except KeyError as error:
         raise InternalError(f"sentence {statement.code!r} lacks {error} in {lang}") from error
+    return re.sub(r"(?<=[、。(]) +", "", re.sub(r" {2,}", " ", text)).strip() if lang == "ja" else text
 
 
 def localize(recommendation: Recommendation, lang: str) -> Recommendation:

@@ -9,12 +9,16 @@ MESSAGES = {
     "assume.seq-length": "no sequence length was given: the recipe's own {seq_length} tokens. Say how many with --seq-length N",
     "assume.model": "no model was named: {models} taken as the usual first try for this. Say which with --model NAME",
     "assume.mode": "no goal was given: {mode:mode} taken. Say which with --goal pretrain|sft|lora|dora|benchmark",
+    "assume.task": "no task was named: pretraining is measured. For SFT or LoRA say so in the question",
     "assume.adapter": "LoRA taken, the recipe's own adapter. For DoRA say --goal dora",
     # Summary.
     "summary.as-shipped": "{name} runs on {gpus} x {gpu:gpu} as shipped: {layout}, DP={dp}.",
     "summary.resized": "{name} runs on {gpus} x {gpu:gpu} with the overrides below: {layout} (as shipped {shipped}), DP={dp}.",
     "summary.resized-same-layout": "{name} runs on {gpus} x {gpu:gpu} with the overrides below, in its own layout {layout}, DP={dp}.",
-    "summary.no-fit": "{name} does not fit on {gpus} x {gpu:gpu}: it needs {needed} x {gpu:gpu}.",
+    "summary.no-fit": "{name} does not fit on {gpus} x {gpu:gpu}: it needs {needed} x {gpu:gpu} ({needed_layout}).",
+    "summary.no-fit-recompute": "{name} does not fit on {gpus} x {gpu:gpu}: it needs {needed} x {gpu:gpu} ({needed_layout}, with full "
+    "recomputation).",
+    "summary.shorter": "With {tokens} tokens (--seq-length {tokens}, another experiment) it would run on {gpus} x {gpu:gpu}: {layout}.",
     "summary.no-fit-unknown": "{name} does not fit on {gpus} x {gpu:gpu}, nor on any number up to {limit} with the layouts tried.",
     "summary.benchmark": "{name} measures throughput on exactly {gpus} x {gpu:gpu}.",
     "summary.benchmark-no-fit": "No benchmark recipe of {model} fits {gpus} x {gpu:gpu}: the nearest needs exactly {needed} x {needed_gpu:gpu}.",
@@ -22,7 +26,7 @@ MESSAGES = {
     "to use them all would be a new experiment.",
     "summary.shipped-needs": "As shipped it needs at least {minimum} GPUs ({layout}, sequence {seq_length}); its name says {gpus} x {gpu:gpu}.",
     "summary.shipped-oom": "Beware of the recipe's own {gpus} x {gpu:gpu}: there the shipped layout is estimated at {peak:gib} allocated, "
-    "and a {gpu:gpu} has {capacity:gib}.",
+    "and one {gpu:gpu} has {capacity:gib}.",
     "summary.memory.fits": "Memory: about {peak:gib} allocated on the fullest GPU, {low:gib} to {high:gib} of {capacity:gib} with "
     "reserve and context. It fits (estimate, {evidence}).",
     "summary.memory.at-risk": "Memory: about {peak:gib} allocated on the fullest GPU, {low:gib} to {high:gib} of {capacity:gib} with "
@@ -30,7 +34,7 @@ MESSAGES = {
     "summary.memory.oom": "Memory: about {peak:gib} allocated on the fullest GPU, {low:gib} to {high:gib} of {capacity:gib} with "
     "reserve and context. It does not fit (estimate, {evidence}).",
     "summary.memory-unknown": "Memory: not estimated, because the recipe leaves the model's shape open.",
-    "summary.peft-instead": "Fewer GPUs are enough for PEFT: {name} starts at {gpus}.",
+    "summary.peft-instead": "Fewer GPUs are enough for PEFT: {name} starts at {gpus:gpus}.",
     # Why this recipe.
     "pick.named": "because the question names this recipe",
     "pick.model": "{model} because the question says {asked}",
@@ -44,17 +48,17 @@ MESSAGES = {
     "reason.seq-longer": "ships with {seq_length} tokens, more than the {asked} asked for",
     "reason.seq-shorter": "ships with {seq_length} tokens; {asked} is an override",
     "reason.long-variant": "written for long context ({seq_length} tokens), which was not asked for",
-    "reason.precision": "runs in {precision}, not in bf16: another arithmetic is another experiment",
+    "reason.precision": "runs in {precision}, not in {asked}: another arithmetic is another experiment",
     "reason.gpu-exact": "written for {gpu:gpu}",
     "reason.gpu-other": "written for {gpu:gpu}, not for {asked:gpu}",
-    "reason.gpus-exact": "written for exactly {gpus} GPUs",
-    "reason.gpus-grow": "written for {gpus} GPUs; its layout also divides {asked}, which only adds data parallelism",
-    "reason.gpus-shrink": "written for {gpus} GPUs; its layout also divides {asked}, with less data parallelism",
-    "reason.gpus-resize": "written for {gpus} GPUs; {asked} needs another layout",
+    "reason.gpus-exact": "written for exactly {gpus:gpus}",
+    "reason.gpus-grow": "written for {gpus:gpus}; its layout also divides {asked}, which only adds data parallelism",
+    "reason.gpus-shrink": "written for {gpus:gpus}; its layout also divides {asked}, with less data parallelism",
+    "reason.gpus-resize": "written for {gpus:gpus}; {asked} needs another layout",
     "reason.benchmark-smaller": "measures on {gpus} GPUs, fewer than the {asked} at hand",
     "reason.benchmark-larger": "needs {gpus} GPUs, more than the {asked} at hand",
     "reason.variant": "is the variant {variant}",
-    "reason.other-mode": "the {mode:mode} recipe of the same model; starts at {gpus} GPUs",
+    "reason.other-mode": "the {mode:mode} recipe of the same model; starts at {gpus:gpus}",
     "reason.other-model": "the same goal with another model",
     "reason.nearest-next": "next nearest model",
     "reason.not-for-training": "benchmark recipe: throughput only, never for training",
@@ -70,7 +74,6 @@ MESSAGES = {
     "reason.purpose.large_scale": "variant for large scale ({variant})",
     "reason.purpose.yarn": "extends the context with YaRN ({variant})",
     "reason.purpose.hf_json": "reads local JSON data ({variant})",
-    "reason.purpose.32nodes": "the same model on 32 hosts ({variant})",
     "reason.purpose.no_mtp": "without multi-token prediction",
     # Nearest architecture.
     "nearest.name": "there is no recipe of {asked}; {model} is the nearest by family and size",
@@ -80,6 +83,8 @@ MESSAGES = {
     "nearest.same": "its architecture agrees with {model} in all {count} facts compared",
     "nearest.difference": "{fact}: {asked_value} there, {model_value} in {model}",
     "nearest.unknown-facts": "how {asked} differs from {model} is unknown here; give its config.json with --model PATH",
+    "nearest.template": "the command trains {model} itself. For {asked} set what differs, each an architecture and so a convergence override: {overrides}",
+    "nearest.template-unknown": "the command trains {model} itself, not {asked}: use it as a template",
     "nearest.many": "{asked} could also be {models}",
     # Kind.
     "kind.library": "Library recipe (src/megatron/bridge/recipes/, run by scripts/training/run_recipe.py), because the goal is training. "
@@ -109,6 +114,7 @@ MESSAGES = {
     "change.pipeline-layout": "the recipe's split of layers belongs to its own PP; PP={pp} splits evenly",
     "change.micro-batch": "the first thing to lower when memory is short; the global batch stays",
     "change.recompute": "full recomputation: about a third more compute for far fewer activations",
+    "change.recompute-part": "belongs to full recomputation",
     "change.sequence": "{tokens} tokens as asked: another sequence length is another experiment",
     "change.sequence-model": "follows dataset.seq_length; alone it would be overwritten by it",
     "change.checkpoint-peft": "PEFT always needs the base model: a Megatron or Hugging Face checkpoint folder",
@@ -118,7 +124,7 @@ MESSAGES = {
     "rule.tp": "TP must divide num_query_groups={groups}: valid TP here = {valid:list}; TP={tp}",
     "rule.tp-replicated": "TP should divide num_query_groups={groups} (valid TP = {valid:list}); the recipe uses TP={tp}, a multiple, which "
     "replicates the KV heads",
-    "rule.tp-node": "TP stays within one host ({per_node} GPUs), as {gpu:gpu} hosts are not joined by NVLink; TP={tp}",
+    "rule.tp-node": "TP stays within one host ({per_node:gpus}), as {gpu:gpu} hosts are not joined by NVLink; TP={tp}",
     "rule.tp-domain": "TP may span hosts within the NVLink domain of {limit} {gpu:gpu} (NVL72 class); TP={tp}",
     "rule.sp-on": "SP is on, as it must be with TP={tp} > 1",
     "rule.sp-off": "SP should be on with TP={tp} > 1; the recipe ships it off. model.sequence_parallel=true saves activation memory at no "
@@ -163,7 +169,7 @@ MESSAGES = {
     "oom.micro-batch-done": "train.micro_batch_size is 1 already, so it cannot be lowered first",
     "oom.ep": "EP {before} -> {after} (TP does not shrink experts): about {peak:gib} of {capacity:gib}",
     "oom.ep-unsized": "EP {before} -> {after} on more GPUs (TP does not shrink experts)",
-    "oom.ep-done": "EP={ep} is as wide as these GPUs allow; TP does not shrink experts",
+    "oom.ep-done": "EP={ep} is as wide as these GPUs allow with PP={pp}; TP does not shrink experts",
     "oom.cp": "CP {before} -> {after}: about {peak:gib} of {capacity:gib}",
     "oom.cp-unsized": "CP {before} -> {after}, with as many more GPUs",
     "oom.recompute": "model.recompute_granularity=full model.recompute_method=uniform model.recompute_num_layers=1: about {peak:gib} of "
@@ -176,6 +182,7 @@ MESSAGES = {
     "oom.pp": "PP {before} -> {after}, then VP against the bubble: about {peak:gib} of {capacity:gib}",
     "oom.pp-unsized": "PP {before} -> {after}, then VP against the bubble, on more GPUs",
     "oom.more-gpus": "{gpus} GPUs: the optimizer states are shared by more ranks",
+    "oom.more-gpus-peft": "{gpus} GPUs, to split the frozen weights further",
     "oom.generic": "lower train.micro_batch_size first, then recompute activations",
     "oom.benchmark": "a benchmark recipe is canonical only unchanged: any of this makes another measurement",
     # What a run proves.
@@ -227,6 +234,8 @@ MESSAGES = {
     "note.correlation": "to compare with Megatron-LM: entry points are scripts/training/run_recipe.py and 3rdparty/Megatron-LM/pretrain_gpt.py, "
     "both started by `uv run python -m torch.distributed.run`. Megatron-LM needs PYTHONPATH=3rdparty/Megatron-LM:$PYTHONPATH and its "
     "files are never edited. rm -rf nemo_experiments first. Equal settings give the same lm loss within BF16 rounding",
+    "note.short-smoke": "for a smoke test of minutes add train.train_iters=20 scheduler.lr_warmup_iters=2 scheduler.lr_decay_iters=20 validation.eval_interval=20 validation.eval_iters=2 (convergence overrides, so its losses compare with nothing)",
+    "note.laptop": "without GPUs, a toy that really trains: python -m torch.distributed.run --nproc_per_node=2 scripts/training/run_recipe.py --recipe vanilla_gpt_pretrain_config --dataset mock model.num_layers=2 model.hidden_size=256 model.num_attention_heads=4 model.ffn_hidden_size=1024 model.seq_length=512 dataset.seq_length=512 train.train_iters=10 train.global_batch_size=32 train.micro_batch_size=4 scheduler.lr_warmup_iters=1 scheduler.lr_decay_iters=10",
     "note.first-smoke": "new to Bridge? Start with `autorecipe recommend --first-run`: llama3_8b_pretrain_config with mock data",
     "note.search": "the layout is the best of the legal ones by a rule of thumb; `autorecipe plan` ranks them by estimated time",
     # What must be asked.

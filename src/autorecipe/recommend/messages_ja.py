@@ -9,12 +9,15 @@ MESSAGES = {
     "assume.seq-length": "シーケンス長が書かれていないため、レシピの既定値 {seq_length} トークンのままです。変える場合は --seq-length N で指定してください",
     "assume.model": "モデルが書かれていないため、この目的で最初に試すことの多い {models} としました。モデルは --model NAME で指定してください",
     "assume.mode": "目的が書かれていないため、{mode:mode}としました。目的は --goal pretrain|sft|lora|dora|benchmark で指定してください",
+    "assume.task": "測定するタスクが書かれていないため、事前学習としました。SFT や LoRA を測る場合は質問に書いてください",
     "assume.adapter": "アダプターはレシピの既定である LoRA としました。DoRA を使う場合は --goal dora を指定してください",
     # Summary.
     "summary.as-shipped": "{name} は {gpus} x {gpu:gpu} でそのまま動きます。構成は {layout}、DP={dp} です。",
     "summary.resized": "{name} は、下のオーバーライドを付ければ {gpus} x {gpu:gpu} で動きます。構成は {layout}(レシピの既定は {shipped})、DP={dp} です。",
     "summary.resized-same-layout": "{name} は、下のオーバーライドを付ければ既定の構成 {layout} のまま {gpus} x {gpu:gpu} で動きます。DP={dp} です。",
-    "summary.no-fit": "{name} は {gpus} x {gpu:gpu} には収まりません。{needed} x {gpu:gpu} が必要です。",
+    "summary.no-fit": "{name} は {gpus} x {gpu:gpu} には収まりません。{needed} x {gpu:gpu} が必要です({needed_layout})。",
+    "summary.no-fit-recompute": "{name} は {gpus} x {gpu:gpu} には収まりません。{needed} x {gpu:gpu} が必要です({needed_layout}、完全再計算あり)。",
+    "summary.shorter": "{tokens} トークン(--seq-length {tokens}、別の実験)なら {gpus} x {gpu:gpu} で動きます。構成は {layout} です。",
     "summary.no-fit-unknown": "{name} は {gpus} x {gpu:gpu} には収まりません。試した構成では {limit} 台まで増やしても収まりませんでした。",
     "summary.benchmark": "{name} は、ちょうど {gpus} x {gpu:gpu} でスループットを測るレシピです。",
     "summary.benchmark-no-fit": "{model} のベンチマークレシピに {gpus} x {gpu:gpu} に合うものはありません。最も近いものは、ちょうど {needed} x {needed_gpu:gpu} を必要とします。",
@@ -30,7 +33,7 @@ MESSAGES = {
     "summary.memory.oom": "メモリー: 最も厳しい GPU で割り当て約 {peak:gib}、予約分とコンテキストを含めて {low:gib}～{high:gib}(上限 {capacity:gib})。"
     "収まりません(見積もりの根拠: {evidence})。",
     "summary.memory-unknown": "メモリー: レシピがモデルの形状を決めていないため、見積もっていません。",
-    "summary.peft-instead": "PEFT ならもっと少ない GPU で足ります。{name} は {gpus} 台から動きます。",
+    "summary.peft-instead": "PEFT ならもっと少ない GPU で足ります。{name} は {gpus:gpus}から動きます。",
     # Why this recipe.
     "pick.named": "質問でこのレシピ名が指定されているため",
     "pick.model": "質問に {asked} とあるため {model}",
@@ -44,17 +47,17 @@ MESSAGES = {
     "reason.seq-longer": "既定が {seq_length} トークンで、希望の {asked} より長い",
     "reason.seq-shorter": "既定が {seq_length} トークンで、{asked} にするにはオーバーライドが必要",
     "reason.long-variant": "長いコンテキスト用({seq_length} トークン)だが、今回は求められていない",
-    "reason.precision": "bf16 ではなく {precision} で計算する。演算精度が変わると別の実験になる",
+    "reason.precision": "{asked} ではなく {precision} で計算する。演算精度が変わると別の実験になる",
     "reason.gpu-exact": "{gpu:gpu} 向けに書かれている",
     "reason.gpu-other": "{asked:gpu} ではなく {gpu:gpu} 向けに書かれている",
-    "reason.gpus-exact": "ちょうど {gpus} 台向けに書かれている",
-    "reason.gpus-grow": "{gpus} 台向けだが、構成は {asked} 台も割り切れ、データ並列が増えるだけで済む",
-    "reason.gpus-shrink": "{gpus} 台向けだが、構成は {asked} 台も割り切れ、データ並列が減るだけで済む",
-    "reason.gpus-resize": "{gpus} 台向けで、{asked} 台では別の構成が必要",
+    "reason.gpus-exact": "ちょうど {gpus:gpus}向けに書かれている",
+    "reason.gpus-grow": "{gpus:gpus}向けだが、構成は {asked} 台も割り切れ、データ並列が増えるだけで済む",
+    "reason.gpus-shrink": "{gpus:gpus}向けだが、構成は {asked} 台も割り切れ、データ並列が減るだけで済む",
+    "reason.gpus-resize": "{gpus:gpus}向けで、{asked} 台では別の構成が必要",
     "reason.benchmark-smaller": "{gpus} 台で測るレシピで、手元の {asked} 台より少ない",
     "reason.benchmark-larger": "{gpus} 台が必要で、手元の {asked} 台より多い",
     "reason.variant": "バリアント {variant}",
-    "reason.other-mode": "同じモデルの{mode:mode}レシピ。{gpus} 台から動く",
+    "reason.other-mode": "同じモデルの{mode:mode}レシピ。{gpus:gpus}から動く",
     "reason.other-model": "同じ目的の別モデル",
     "reason.nearest-next": "次に近いモデル",
     "reason.not-for-training": "ベンチマークレシピ。スループット測定専用で、学習には使わない",
@@ -70,7 +73,6 @@ MESSAGES = {
     "reason.purpose.large_scale": "大規模構成用バリアント({variant})",
     "reason.purpose.yarn": "YaRN でコンテキストを延ばすバリアント({variant})",
     "reason.purpose.hf_json": "ローカルの JSON データを読むバリアント({variant})",
-    "reason.purpose.32nodes": "同じモデルの 32 ノード版({variant})",
     "reason.purpose.no_mtp": "マルチトークン予測なし",
     # Nearest architecture.
     "nearest.name": "{asked} のレシピはありません。系列とサイズが最も近いのは {model} です",
@@ -80,6 +82,8 @@ MESSAGES = {
     "nearest.same": "比較した {count} 項目すべてで {model} とアーキテクチャが一致します",
     "nearest.difference": "{fact}: 対象は {asked_value}、{model} は {model_value}",
     "nearest.unknown-facts": "{asked} と {model} の違いは、ここでは分かりません。--model PATH で config.json を渡してください",
+    "nearest.template": "このコマンドが学習するのは {model} そのもの。{asked} にするには違いを設定する(どれもアーキテクチャ、つまり収束条件のオーバーライド): {overrides}",
+    "nearest.template-unknown": "このコマンドが学習するのは {model} そのもので、{asked} ではない。ひな形として使う",
     "nearest.many": "{asked} は {models} とも読めます",
     # Kind.
     "kind.library": "ライブラリレシピ(src/megatron/bridge/recipes/、scripts/training/run_recipe.py で実行)です。目的が学習だからです。ベンチマークレシピ"
@@ -107,6 +111,7 @@ MESSAGES = {
     "change.pipeline-layout": "レシピの層分割は元の PP 専用のため、PP={pp} では均等に分割する",
     "change.micro-batch": "メモリーが足りないとき最初に下げる値。グローバルバッチは変わらない",
     "change.recompute": "完全再計算。計算は約 3 分の 1 増えるが、活性化メモリーが大きく減る",
+    "change.recompute-part": "完全再計算に必要な設定",
     "change.sequence": "希望どおり {tokens} トークン。シーケンス長を変えると別の実験になる",
     "change.sequence-model": "dataset.seq_length に合わせる。単独で指定しても上書きされる",
     "change.checkpoint-peft": "PEFT には必ずベースモデルが必要。Megatron か Hugging Face のチェックポイントフォルダーを指定する",
@@ -116,7 +121,7 @@ MESSAGES = {
     "rule.tp": "TP は num_query_groups={groups} を割り切る必要がある。有効な TP = {valid:list}、ここでは TP={tp}",
     "rule.tp-replicated": "TP は num_query_groups={groups} を割り切るのが原則(有効な TP = {valid:list})。このレシピは倍数の TP={tp} を使い、KV ヘッドを"
     "複製する",
-    "rule.tp-node": "{gpu:gpu} のノード間は NVLink でつながっていないため、TP は 1 ノード({per_node} 台)に収める。TP={tp}",
+    "rule.tp-node": "{gpu:gpu} のノード間は NVLink でつながっていないため、TP は 1 ノード({per_node:gpus})に収める。TP={tp}",
     "rule.tp-domain": "TP は NVLink ドメイン({gpu:gpu} {limit} 台、NVL72 クラス)の中ならノードをまたげる。TP={tp}",
     "rule.sp-on": "TP={tp} > 1 なので SP は有効(必須)",
     "rule.sp-off": "TP={tp} > 1 なら SP を有効にすべきだが、レシピの既定は無効。model.sequence_parallel=true は速度を落とさずに活性化メモリーを減らすが、"
@@ -160,7 +165,7 @@ MESSAGES = {
     "oom.micro-batch-done": "train.micro_batch_size はすでに 1 なので、最初に下げる余地はない",
     "oom.ep": "EP {before} -> {after}(TP ではエキスパートは減らない): 約 {peak:gib} / {capacity:gib}",
     "oom.ep-unsized": "GPU を増やして EP {before} -> {after}(TP ではエキスパートは減らない)",
-    "oom.ep-done": "EP={ep} はこの台数での上限。TP ではエキスパートは減らない",
+    "oom.ep-done": "PP={pp} のままなら EP={ep} がこの台数での上限。TP ではエキスパートは減らない",
     "oom.cp": "CP {before} -> {after}: 約 {peak:gib} / {capacity:gib}",
     "oom.cp-unsized": "GPU を同じ倍率で増やして CP {before} -> {after}",
     "oom.recompute": "model.recompute_granularity=full model.recompute_method=uniform model.recompute_num_layers=1: 約 {peak:gib} / {capacity:gib}",
@@ -172,6 +177,7 @@ MESSAGES = {
     "oom.pp": "PP {before} -> {after} にし、VP でバブルを減らす: 約 {peak:gib} / {capacity:gib}",
     "oom.pp-unsized": "GPU を増やして PP {before} -> {after} にし、VP でバブルを減らす",
     "oom.more-gpus": "{gpus} 台に増やす。オプティマイザーの状態をより多くのランクで分け合える",
+    "oom.more-gpus-peft": "{gpus} 台に増やし、凍結した重みをさらに分割する",
     "oom.generic": "まず train.micro_batch_size を減らし、次に活性化を再計算する",
     "oom.benchmark": "ベンチマークレシピは変更しない場合にのみ正規。どれを変えても別の測定になる",
     # What a run proves.
@@ -219,6 +225,8 @@ MESSAGES = {
     "note.correlation": "Megatron-LM と比べる場合、エントリーポイントは scripts/training/run_recipe.py と 3rdparty/Megatron-LM/pretrain_gpt.py で、どちらも "
     "`uv run python -m torch.distributed.run` で起動する。Megatron-LM には PYTHONPATH=3rdparty/Megatron-LM:$PYTHONPATH が必要で、そのファイルは決して変更しない。"
     "先に rm -rf nemo_experiments を実行する。設定が同じなら、lm loss は BF16 の丸め誤差の範囲で一致する",
+    "note.short-smoke": "数分で終わるスモークテストには train.train_iters=20 scheduler.lr_warmup_iters=2 scheduler.lr_decay_iters=20 validation.eval_interval=20 validation.eval_iters=2 を付ける(収束条件の変更なので、その損失は何とも比較できない)",
+    "note.laptop": "GPU がなければ、実際に学習する小さなモデルがある: python -m torch.distributed.run --nproc_per_node=2 scripts/training/run_recipe.py --recipe vanilla_gpt_pretrain_config --dataset mock model.num_layers=2 model.hidden_size=256 model.num_attention_heads=4 model.ffn_hidden_size=1024 model.seq_length=512 dataset.seq_length=512 train.train_iters=10 train.global_batch_size=32 train.micro_batch_size=4 scheduler.lr_warmup_iters=1 scheduler.lr_decay_iters=10",
     "note.first-smoke": "Bridge が初めてなら `autorecipe recommend --first-run` から。llama3_8b_pretrain_config とモックデータを使う",
     "note.search": "構成は、合法なものの中から経験則で選んだもの。`autorecipe plan` は見積もり時間で順位を付ける",
     # What must be asked.

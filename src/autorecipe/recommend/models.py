@@ -181,15 +181,26 @@ class ModelIndex:
         return (round(size + 0.3 * version + 0.2 * len(other), 3), float(len(other)), float(len(stem)))
 
     def nearest_by_size(self, size: float, *, moe: bool = False, modality: str = "text") -> tuple[str, ...]:
-        """Return stems of one modality by closeness of total parameters (billions), dense or mixture of experts."""
+        """Return stems of one modality by closeness of total parameters (billions), dense or mixture of experts.
+
+        Sizes within a fifth of each other count as equal; among them the families of upstream's quick reference come first.
+        """
+
+        def distance(stem: str) -> tuple[float, ...]:
+            ratio = abs(math.log(size / (self._names[stem].size or size)))
+            return (float(int(ratio / 0.2)), float(_preference(stem)), ratio)
+
         fitting = [
             stem
             for stem, name in self._names.items()
-            if name.size and (name.active is not None) == moe and self.by_model[stem][0].modality == modality
+            if name.size and self.is_moe(stem) == moe and self.by_model[stem][0].modality == modality
         ]
-        return tuple(
-            sorted(fitting, key=lambda stem: (abs(math.log(size / (self._names[stem].size or size))), _preference(stem), stem))
-        )
+        return tuple(sorted(fitting, key=lambda stem: (*distance(stem), stem)))
+
+    def is_moe(self, stem: str) -> bool:
+        """Return whether a model has experts, by its name or because a recipe of it splits them."""
+        split = any(item.layout is not None and item.layout.ep > 1 for item in self.by_model[stem])
+        return self._names[stem].active is not None or split
 
     def size_of(self, stem: str) -> float | None:
         """Return the parameters in a stem's name (billions), or None where it has none."""

@@ -105,7 +105,7 @@ def parse_question(text: str, *, gpus: Iterable[str], presets: Iterable[str], re
     _read_goal(reading)
     _read_topic(reading)
     _read_size(reading)
-    if "model" not in reading.facts:
+    if "model" not in reading.facts and reading.facts.get("topic") is not Topic.CORRELATION:
         _read_name(reading)
     if reading.problems:
         raise UsageError(reading.problems)

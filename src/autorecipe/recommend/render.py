@@ -91,6 +91,9 @@ SEVERITIES: Mapping[str, Mapping[Severity, str]] = {
 
 MAX_FINDINGS = 8
 
+SHOWN = (Severity.ERROR, Severity.WARN, Severity.AUTO_FIX)
+"""Findings that an answer shows; `autorecipe check` shows the rest."""
+
 
 def render_answer(answer: Recommendation, *, lang: str, brief: bool = False) -> str:
     """Write an answer.
@@ -142,8 +145,8 @@ def render_answers(answers: Sequence[Recommendation], *, lang: str, brief: bool 
 def _title(answer: Recommendation, lang: str) -> str:
     question, sizing = answer.question, answer.sizing
     goal = "benchmark" if question.benchmark else question.adapter or (question.mode.value if question.mode else "")
-    model = answer.pick.canonical_name if not question.model else question.model
-    count = (sizing.num_gpus or 0) + sizing.idle_gpus
+    model = question.model or answer.pick.name
+    count = question.num_gpus or (sizing.num_gpus or 0) + sizing.idle_gpus
     parts = [model, WORDS[lang].get(goal, goal), f"{count} x {sizing.gpu.upper()}"]
     if sizing.seq_length:
         parts.append(f"{sizing.seq_length} " + ("トークン" if lang == "ja" else "tokens"))
@@ -192,7 +195,7 @@ def _check(answer: Recommendation, lang: str) -> list[str]:
     if checked is None:
         return []
     words = HEADINGS[lang]
-    shown = [finding for finding in checked.findings if finding.severity is not Severity.UNKNOWN]
+    shown = [finding for finding in checked.findings if finding.severity in SHOWN]
     rest = len(shown) - MAX_FINDINGS
     describe = _finding_ja if lang == "ja" else _finding_en
     lines = [words["passes" if checked.passes else "fails"], *(describe(finding) for finding in shown[:MAX_FINDINGS])]

@@ -29,7 +29,7 @@ def _tensor(shape: ModelShape | None, sizing: Sizing, cluster: Cluster) -> list[
     found = []
     layout = sizing.layout
     if shape is not None:
-        legal = valid_tp(shape, limit=max(tp_limit(cluster), layout.tp))
+        legal = valid_tp(shape, limit=max(8, tp_limit(cluster), layout.tp))
         facts = {"groups": shape.num_query_groups, "valid": list(legal), "tp": layout.tp}
         code = "rule.tp" if shape.num_query_groups % layout.tp == 0 else "rule.tp-replicated"
         found.append(Statement(code=code, facts=facts, evidence=ENFORCED))

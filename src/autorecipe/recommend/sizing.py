@@ -226,6 +226,7 @@ def size_recipe(sizer: Sizer, cluster: Cluster, *, recipe_gpus: int | None) -> S
         chosen, used = _use_fewer(sizer, cluster)
     common = {"gpu": cluster.gpu.name, "shipped": sizer.shipped, "shipped_memory": shipped_memory, "seq_length": sizer.seq_length}
     if chosen is None:
+        needed = _needed(sizer, cluster)
         return Sizing(
             verdict=Verdict.DOES_NOT_FIT,
             num_gpus=cluster.num_gpus,
@@ -233,7 +234,9 @@ def size_recipe(sizer: Sizer, cluster: Cluster, *, recipe_gpus: int | None) -> S
             gpus_per_node=cluster.gpus_per_node,
             layout=sizer.shipped,
             memory=_shipped_here(sizer, cluster),
-            needed_gpus=_needed(sizer, cluster),
+            needed_gpus=needed[0] if needed else None,
+            needed_layout=needed[1].layout if needed else None,
+            recompute=needed[1].recompute if needed else False,
             **common,  # type: ignore[arg-type]
         )
     option = chosen.option
@@ -244,7 +247,7 @@ def size_recipe(sizer: Sizer, cluster: Cluster, *, recipe_gpus: int | None) -> S
     same = same and sizer.seq_length == sizer.shipped_seq_length
     is_moe = sizer.inputs is not None and sizer.inputs.shape.is_moe
     return Sizing(
-        verdict=Verdict.AS_SHIPPED if same and used is cluster else Verdict.RESIZED,
+        verdict=Verdict.AS_SHIPPED if same else Verdict.RESIZED,
         num_gpus=used.num_gpus,
         num_nodes=used.num_nodes,
         gpus_per_node=used.gpus_per_node,
@@ -299,8 +302,9 @@ def _shipped_here(sizer: Sizer, cluster: Cluster) -> MemoryFit | None:
 
 def _use_fewer(sizer: Sizer, cluster: Cluster) -> tuple[Chosen | None, Cluster]:
     """Try the largest smaller number of GPUs, down to half: odd counts often miss the batch or the meshes."""
-    for count in range(cluster.num_gpus - 1, cluster.num_gpus // 2, -1):
-        if count > cluster.gpus_per_node and count % cluster.gpus_per_node:
+    usual = cluster.gpu.gpus_per_node
+    for count in range(cluster.num_gpus - 1, (cluster.num_gpus - 1) // 2, -1):
+        if count > usual and count % usual:
             continue
         smaller = _resize(cluster, count)
         chosen = sizer.choose(smaller)
@@ -309,12 +313,14 @@ def _use_fewer(sizer: Sizer, cluster: Cluster) -> tuple[Chosen | None, Cluster]:
     return None, cluster
 
 
-def _needed(sizer: Sizer, cluster: Cluster) -> int | None:
-    """Return the smallest power of two, or multiple of the shipped minimum, that works above the GPUs at hand."""
+def _needed(sizer: Sizer, cluster: Cluster) -> tuple[int, Option] | None:
+    """Return the smallest power of two, or multiple of the shipped minimum, that works above the GPUs at hand, and how."""
     minimum = sizer.shipped.minimum_world_size
     counts: set[int] = {1 << power for power in range(LARGEST_WORLD.bit_length())}
     counts |= {minimum * factor for factor in range(1, LARGEST_WORLD // minimum + 1)} if minimum <= LARGEST_WORLD else set()
     for count in sorted(counts):
-        if cluster.num_gpus < count <= LARGEST_WORLD and sizer.choose(_resize(cluster, count)) is not None:
-            return count
+        if cluster.num_gpus < count <= LARGEST_WORLD:
+            chosen = sizer.choose(_resize(cluster, count))
+            if chosen is not None:
+                return count, chosen.option
     return None

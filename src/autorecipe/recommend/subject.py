@@ -6,14 +6,15 @@ Start at `find_subject`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from autorecipe.launch.training import render_override
 from autorecipe.recommend.architecture import compare, rank_architectures, read_config
 from autorecipe.recommend.models import MatchKind, ModelIndex, ModelMatch, model_stem
 from autorecipe.schema.card import ModelCard
-from autorecipe.schema.recipe import Mode
+from autorecipe.schema.recipe import Mode, RecipeKind
 from autorecipe.schema.recommendation import Question, Statement, Topic
 
 QUICK_REFERENCE: Mapping[Topic, tuple[Mode, tuple[str, ...]]] = {
@@ -42,6 +43,7 @@ class Subject:
         models: stems, best first.
         recipe: recipe that the question names; empty otherwise.
         nearest: whether the model asked for has no recipe of its own.
+        rejected: benchmark recipe that the question names for training; empty otherwise.
         reasons: why these models.
         assumptions: what was taken to be so.
         notes: remarks.
@@ -50,6 +52,7 @@ class Subject:
     models: tuple[str, ...]
     recipe: str = ""
     nearest: bool = False
+    rejected: str = ""
     reasons: tuple[Statement, ...] = ()
     assumptions: tuple[Statement, ...] = ()
     notes: tuple[Statement, ...] = ()
@@ -85,7 +88,7 @@ def complete_question(question: Question) -> tuple[Question, tuple[Statement, ..
         assumptions.append(Statement(code="assume.mode", facts={"mode": mode.value}))
     if mode is None and question.benchmark:
         mode = Mode.PRETRAIN
-        assumptions.append(Statement(code="assume.mode", facts={"mode": mode.value}))
+        assumptions.append(Statement(code="assume.task"))
     if question.topic is Topic.LONG_CONTEXT and question.model is None and sequence is None:
         sequence = LONG_CONTEXT_TOKENS
     return dataclasses.replace(question, mode=mode, seq_length=sequence, dataset=dataset), tuple(assumptions)
@@ -160,6 +163,9 @@ def _find_model(
     if text.endswith(".json") or text.startswith(("/", "./", "../", "~")):
         return _find_by_config(text, index, cards or {}), ()
     match = index.find(text)
+    if match.recipe and index.recipes[match.recipe].kind is RecipeKind.BENCHMARK and question.mode and not question.benchmark:
+        facts = {"model": match.models[0], "asked": text}
+        return Subject(models=match.models, rejected=match.recipe, reasons=(Statement(code="pick.model", facts=facts),)), ()
     if match.recipe:
         reasons = (Statement(code="pick.named"),)
         return Subject(models=match.models, recipe=match.recipe, reasons=reasons), ()
@@ -192,12 +198,21 @@ def _find_nearest(
             Statement(code="nearest.name", facts={"asked": text, "model": models[0]}),
             Statement(code="nearest.unknown-facts", facts={"asked": text, "model": models[0]}),
         )
-        return Subject(models=models, nearest=True, reasons=reasons), ()
+        return Subject(models=models, nearest=True, reasons=reasons, notes=(_template(text, models[0]),)), ()
     if match.asked.size is None:
         return None, (_ask_model("ask.model-unknown", asked=text),)
     models = index.nearest_by_size(match.asked.size, moe=match.asked.active is not None)[:4]
     facts = {"asked": text, "model": models[0], "size": index.size_of(models[0])}
-    return Subject(models=models, nearest=True, reasons=(Statement(code="nearest.size", facts=facts),)), ()
+    by_size = (Statement(code="nearest.size", facts=facts),)
+    return Subject(models=models, nearest=True, reasons=by_size, notes=(_template(text, models[0]),)), ()
+
+
+def _template(asked: str, model: str, differences: Sequence[tuple[str, object, object]] = ()) -> Statement:
+    """Say that the command trains another model than the one asked for, and what to change where that is known."""
+    if not differences:
+        return Statement(code="nearest.template-unknown", facts={"asked": asked, "model": model})
+    overrides = " ".join(render_override(f"model.{name}", value) for name, value, _ in differences)
+    return Statement(code="nearest.template", facts={"asked": asked, "model": model, "overrides": overrides})
 
 
 def _find_by_config(text: str, index: ModelIndex, cards: Mapping[str, ModelCard]) -> Subject:
@@ -226,4 +241,5 @@ def _compare_with(text: str, facts: Mapping[str, object], index: ModelIndex, car
         )
         for name, ours, theirs in differences
     ]
-    return Subject(models=tuple(models[:4]), nearest=bool(differences), reasons=tuple(reasons))
+    notes = (_template(text, models[0], differences),) if differences else ()
+    return Subject(models=tuple(models[:4]), nearest=bool(differences), reasons=tuple(reasons), notes=notes)

@@ -197,6 +197,7 @@ class Sizing:
         seq_length: sequence length to run (tokens).
         idle_gpus: GPUs asked for that stay unused.
         needed_gpus: smallest GPU count found to work, where the answer is no.
+        needed_layout: layout that works there (with full recomputation where `recompute` says so).
     """
 
     verdict: Verdict
@@ -216,6 +217,7 @@ class Sizing:
     seq_length: int | None = None
     idle_gpus: int = 0
     needed_gpus: int | None = None
+    needed_layout: Layout | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

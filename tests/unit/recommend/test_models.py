@@ -59,7 +59,12 @@ def test_a_family_without_a_size_leaves_the_size_open(index):
 
 def test_an_unknown_family_has_nothing_near(index):
     assert index.find("mistral 7b").models == ()
-    assert index.nearest_by_size(7.0)[0] in ("llama2_7b", "qwen25_7b", "qwen2_7b")
+
+
+def test_without_a_family_the_size_decides_and_dense_stays_dense(index):
+    assert index.nearest_by_size(7.0)[:2] == ("llama3_8b", "qwen3_8b")
+    assert index.nearest_by_size(30.0, moe=True)[0] == "qwen3_30b_a3b"
+    assert not any(index.is_moe(stem) for stem in index.nearest_by_size(7.0)[:8])
 
 
 def test_every_stem_finds_itself(index):
