@@ -74,6 +74,13 @@ def _fill_defaults(state: Resolution) -> None:
         state.replace("model.autocast_dtype", dtype, kind=DERIVED, detail="unset: takes model.params_dtype")
     if _unset(state, "model.recompute_modules"):
         state.replace("model.recompute_modules", ["core_attn"], kind=DERIVED, detail="unset: core attention")
+    sms = {state.get(f"model.{name}") for name in ("moe_deepep_num_sms", "moe_hybridep_num_sms")} - {None}
+    if _unset(state, "model.moe_flex_dispatcher_num_sms") and len(sms) == 1:
+        detail = "unset: takes the deprecated SM count of its backend"
+        state.replace("model.moe_flex_dispatcher_num_sms", sms.pop(), kind=DERIVED, detail=detail)
+    padding = "model.moe_router_padding_for_quantization"
+    if state.get("model.moe_router_padding_for_fp8") is True and state.has(padding):
+        state.replace(padding, True, kind=DERIVED, detail="model.moe_router_padding_for_fp8 (deprecated) turns it on")
     std = state.get("model.init_method_std")
     if _unset(state, "model.embedding_init_method_std") and std is not None:
         state.replace("model.embedding_init_method_std", std, kind=DERIVED, detail="unset: takes init_method_std")

@@ -151,22 +151,28 @@ def suggest_keys(path: str, schema: ConfigSchema, base: Mapping[str, FieldValue]
     prefix = f"{section}." if section else ""
     below = (name.removeprefix(prefix) for name in (*schema, *extra) if name.startswith(prefix))
     siblings = [name for name in below if "." not in name]
-    found += [prefix + name for name in near_misses(leaf, _of_similar_length(leaf, siblings))]
+    found += [prefix + name for name in near_misses(leaf, _comparable(leaf, siblings))]
     if not found:
         sections = {name for name in schema.parents if "." not in name}
         head, _, rest = path.partition(".")
         close = near_misses(head, sorted(sections)) if head not in sections else []
         inside = [name for name in schema if name.split(".", 1)[0] in close]
-        found += near_misses(path, _of_similar_length(path, inside)) if rest else close
+        found += near_misses(path, _comparable(path, inside)) if rest else close
     if not found:
-        found += [schema.by_leaf[name][0] for name in near_misses(leaf, _of_similar_length(leaf, schema.by_leaf))]
+        found += [schema.by_leaf[name][0] for name in near_misses(leaf, _comparable(leaf, schema.by_leaf))]
     if not found and section:
         found += suggest_keys(section, schema, base, limit=limit)  # the mistake may be in a parent
     known = (name for name in dict.fromkeys(found) if name in schema or (base is not None and name in base))
     return list(known)[:limit]
 
 
-def _of_similar_length(name: str, known: Iterable[str]) -> list[str]:
-    """A near miss is about as long as what was meant; the rest need not be compared."""
+def _comparable(name: str, known: Iterable[str]) -> list[str]:
+    """A near miss is about as long as what was meant and shares a third of its letter pairs; the rest need not be compared."""
     slack = max(3, len(name) // 3)
-    return [candidate for candidate in known if abs(len(candidate) - len(name)) <= slack]
+    pairs = {name[index : index + 2].lower() for index in range(len(name) - 1)}
+    needed = len(pairs) // 3
+    return [
+        candidate
+        for candidate in known
+        if abs(len(candidate) - len(name)) <= slack and sum(pair in candidate for pair in pairs) >= needed
+    ]
