@@ -23,6 +23,7 @@ class Adam(torch.optim.Optimizer):
         weight_decay: decay factor.
         adam_w_mode: decoupled weight decay where True.
         bias_correction: must be True; kept for the interface.
+        capturable: must be False; kept for the interface (CUDA graphs of whole iterations are not driven by this engine).
     """
 
     def __init__(
@@ -34,9 +35,10 @@ class Adam(torch.optim.Optimizer):
         weight_decay: float = 0.0,
         adam_w_mode: bool = True,
         bias_correction: bool = True,
+        capturable: bool = False,
     ) -> None:
-        if not bias_correction:
-            raise NotImplementedError("Adam without bias correction")
+        if not bias_correction or capturable:
+            raise NotImplementedError("Adam without bias correction, or captured in a CUDA graph")
         self.adam_w_mode = adam_w_mode
         defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "bias_correction": True}
         super().__init__(params, defaults)

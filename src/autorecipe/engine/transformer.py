@@ -152,8 +152,8 @@ def plan_transformer(run: RunConfig) -> TransformerPlan:
             if not (value is None and _has_own_default(known[name])):
                 arguments[name] = _decode(name, value)
         elif name.startswith("yarn_"):
-            if value is not None:
-                extras[name] = value
+            if run.get("model.position_embedding_type", None) == "yarn":
+                extras[name] = value  # Megatron-Core reads them off the configuration, unset ones too
         elif name not in BUILD_FIELDS and not refusals.is_inert(name, value, NEWER_DEFAULTS, latent=latent):
             problems.append(refusals.unknown_field(path, value))
     if problems:
