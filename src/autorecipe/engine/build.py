@@ -9,6 +9,8 @@ import dataclasses
 from typing import Any
 
 from autorecipe.engine import compat
+from autorecipe.engine.fusion import apply
+from autorecipe.engine.fusion.gradients import offer_accumulation
 from autorecipe.engine.optimizer import overlaps_param_gather, uses_distributed_optimizer
 from autorecipe.engine.options import EngineOptions, read_options
 from autorecipe.engine.parallel import ParallelContext
@@ -41,6 +43,10 @@ def build_bare_model(run: RunConfig, context: ParallelContext) -> list[Any]:
 
     options = read_options(run)
     config = build_transformer_config(run)
+    fuses = choose_modules(options) == "own"
+    if fuses and apply.fuses_gradients(config, options):
+        offer_accumulation()
+        config.gradient_accumulation_fusion = True
     stages: list[int | None] = list(range(context.layout.vp)) if context.layout.vp > 1 else [None]
     chunks = []
     for stage in stages:
@@ -48,7 +54,11 @@ def build_bare_model(run: RunConfig, context: ParallelContext) -> list[Any]:
         chunk.model_type = ModelType.encoder_or_decoder
         for parameter in chunk.parameters():
             tensor_parallel.set_defaults_if_not_set_tensor_model_parallel_attributes(parameter)
-        chunks.append(chunk.to(context.device) if context.device.type == "cuda" else chunk)
+        if context.device.type == "cuda":
+            chunk.to(context.device)
+        if fuses:
+            apply.fuse_model(chunk, options)
+        chunks.append(chunk)
     return chunks
 
 

@@ -15,6 +15,7 @@ PREFIX = "engine."
 
 Modules = Literal["auto", "own", "core-local", "transformer-engine"]
 Switch = Literal["auto", "on", "off"]
+AttentionKernel = Literal["auto", "cudnn", "flash"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,23 +27,28 @@ class EngineOptions:
             `core-local` is Megatron-Core's plain torch implementation (no sequence, context or latent-attention
             parallelism; equals upstream's local runs in every digit); `transformer-engine` needs that package;
             `auto` takes Transformer Engine where installed, `own` otherwise.
-        compile: compile elementwise regions with torch.compile. `auto` = on CUDA.
-        fused_loss: compute the output projection and the cross entropy in chunks, without keeping the logits.
-            `auto` = on CUDA, where the model allows it.
-        fused_grad: accumulate weight gradients straight into the main gradient buffer. `auto` = on CUDA.
+        fused_layers: rotate positions and apply SwiGLU in single kernels, computing the activation again in the backward pass
+            instead of keeping it. `auto` = on CUDA in half precision.
+        fused_loss: one kernel for the cross entropy, which leaves its gradient in the logits' place. `auto` = on CUDA in
+            bfloat16, where the model allows it.
+        fused_grad: accumulate weight gradients straight into the main gradient buffer. `auto` = on CUDA in half
+            precision.
+        attention_kernel: implementation of scaled dot product attention on CUDA; `auto` lets torch choose.
     """
 
     modules: Modules = "auto"
-    compile: Switch = "auto"
+    fused_layers: Switch = "auto"
     fused_loss: Switch = "auto"
     fused_grad: Switch = "auto"
+    attention_kernel: AttentionKernel = "auto"
 
 
 _LEGAL: dict[str, tuple[str, ...]] = {
     "modules": get_args(Modules),
-    "compile": get_args(Switch),
+    "fused_layers": get_args(Switch),
     "fused_loss": get_args(Switch),
     "fused_grad": get_args(Switch),
+    "attention_kernel": get_args(AttentionKernel),
 }
 
 

@@ -202,13 +202,20 @@ def reduce_losses(reports: Sequence[Mapping[str, torch.Tensor]], context: Parall
 
 def place_batch(batch: Batch, context: ParallelContext) -> dict[str, Any]:
     """Move a micro batch to the device and keep this context-parallel rank's part of it."""
-    tensors = {name: value.to(context.device, non_blocking=True) for name, value in batch.items() if torch.is_tensor(value)}
+    tensors = {name: _move(value, context.device) for name, value in batch.items() if torch.is_tensor(value)}
     boundaries = tensors.pop("cu_seqlens", None)
     if boundaries is not None:
         return _place_packed(tensors, boundaries, context)
     if context.layout.cp > 1:
         tensors = compat.slice_for_context_parallel(tensors, context.groups.cp)
     return tensors
+
+
+def _move(value: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Move a tensor without waiting for the GPU: copies from pageable memory would."""
+    if device.type == "cuda" and not value.is_cuda:
+        return value.pin_memory().to(device, non_blocking=True)
+    return value.to(device)
 
 
 def _place_packed(tensors: dict[str, torch.Tensor], boundaries: torch.Tensor, context: ParallelContext) -> dict[str, Any]:

@@ -124,6 +124,7 @@ def build_transformer_config(run: RunConfig) -> Any:
         raise UsageError(Problem(code="megatron-core", path="model", message=str(error) or type(error).__name__)) from error
     for name, value in plan.extras.items():
         setattr(config, name, value)
+    config.attention_kernel = read_options(run).attention_kernel
     return config
 
 

@@ -10,16 +10,18 @@ def test_defaults_without_engine_keys():
 
 
 def test_reads_choices_and_booleans():
-    options = read_options(RunConfig(values={"engine.modules": "core-local", "engine.compile": False, "engine.fused_loss": True}))
-    assert options == EngineOptions(modules="core-local", compile="off", fused_loss="on")
+    options = read_options(
+        RunConfig(values={"engine.modules": "core-local", "engine.fused_layers": False, "engine.fused_loss": True})
+    )
+    assert options == EngineOptions(modules="core-local", fused_layers="off", fused_loss="on")
 
 
 def test_reports_every_bad_key_with_its_near_miss():
     with pytest.raises(UsageError) as caught:
-        read_options(RunConfig(values={"engine.module": "own", "engine.compile": "perhaps"}))
+        read_options(RunConfig(values={"engine.module": "own", "engine.fused_layers": "perhaps"}))
     unknown, illegal = caught.value.problems
     assert "did you mean 'modules'" in unknown.message
-    assert illegal.path == "engine.compile"
+    assert illegal.path == "engine.fused_layers"
 
 
 def test_auto_takes_the_default():

@@ -20,8 +20,15 @@ from megatron.core import parallel_state
 from megatron.core.tensor_parallel import get_cuda_rng_tracker
 from megatron.core.transformer.module import MegatronModule
 from megatron.core.transformer.utils import is_layer_window_attention
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from autorecipe.engine.modules.context import exchange_heads, gather_sequence, return_heads, zigzag_order
+
+_FALLBACKS = (SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH)
+_PREFERENCES = {
+    "cudnn": (SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, *_FALLBACKS),
+    "flash": (SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION, *_FALLBACKS),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +75,7 @@ class SdpaAttention(MegatronModule):
         self.window: tuple[int, int] | None = tuple(config.window_size) if has_window else None
         self.cp_group = _context_group(config, pg_collection)
         self.exchanges_heads = cp_comm_type == "a2a"
+        self.kernel = getattr(config, "attention_kernel", "auto")
         self.current_max_attn_logits = None
 
     def forward(
@@ -129,7 +137,7 @@ class SdpaAttention(MegatronModule):
     ) -> torch.Tensor:
         """Attend span by span; [S, B, H, DV]."""
         query, key, value = (tensor.permute(1, 2, 0, 3) for tensor in (query, key, value))  # [B, H, S, D]
-        with self._dropout_state():
+        with self._dropout_state(), self._kernel_choice(query):
             parts = [self._attend_span(query, key, value, span, causal, mask) for span in spans]
         output = parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)
         missing = query.shape[2] - output.shape[2]  # padding after the last packed sequence
@@ -167,6 +175,14 @@ class SdpaAttention(MegatronModule):
         return F.scaled_dot_product_attention(
             q, k, v, allowed, dropout, is_causal=causal and allowed is None, scale=self.scale, enable_gqa=grouped
         )
+
+    def _kernel_choice(self, query: torch.Tensor) -> AbstractContextManager[None]:
+        """Prefer one implementation on CUDA; the others stay allowed where it cannot serve a shape."""
+        preferred = _PREFERENCES.get(self.kernel)
+        if preferred is None or not query.is_cuda:
+            return nullcontext()
+        chosen: AbstractContextManager[None] = sdpa_kernel(list(preferred), set_priority=True)
+        return chosen
 
     def _dropout_state(self) -> AbstractContextManager[None]:
         """Draw dropout from the model-parallel generator; under sequence parallelism the whole block does already."""

@@ -245,7 +245,9 @@ ARCHITECTURES = [
     case("zero-centred norms, TP 2, SP", 2, both={"layernorm_zero_centered_gamma": True}, tp=2, sp=True),
     case("sliding window, TP 2", 2, both={"window_size": [6, 0]}, tp=2),
     case("sliding window in every second layer, PP 2", 2, both={"window_size": [6, 0], "window_attn_skip_freq": 2}, pp=2),
-    case("padded vocabulary, TP 2", 2, both={"vocab_size": 100, "should_pad_vocab": True, "make_vocab_size_divisible_by": 64}, tp=2),
+    case(
+        "padded vocabulary, TP 2", 2, both={"vocab_size": 100, "should_pad_vocab": True, "make_vocab_size_divisible_by": 64}, tp=2
+    ),
     case("fused SwiGLU, TP 2", 2, both={"bias_activation_fusion": True}, tp=2, slow=True),
 ]
 

@@ -21,8 +21,9 @@ def main():
     warnings.filterwarnings("ignore")
     replies = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever libraries print must not mix with replies
+    import parallel_trainee as trainee
     import torch
-    import trainee
+
     from autorecipe.engine import compat
 
     torch.set_num_threads(1)

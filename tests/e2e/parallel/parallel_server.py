@@ -1,4 +1,4 @@
-"""The client side of `ranks.py`: starts it once, sends cases, remembers references."""
+"""The client side of `parallel_ranks.py`: starts it once, sends cases, remembers references."""
 
 import json
 import os
@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import models
+import parallel_models as models
 
 STEPS = 10
 
@@ -17,7 +17,7 @@ class RankServer:
     def __init__(self):
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
         self._process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("ranks.py"))],
+            [sys.executable, str(Path(__file__).with_name("parallel_ranks.py"))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -40,9 +40,7 @@ class RankServer:
 
     def compare(self, case):
         """Return the largest difference in loss, and the largest relative difference in gradient norm, over all steps."""
-        reference = self.run(
-            models.make_values(case.family, **case.both), 1, packed=case.packed and case.packed_reference
-        )
+        reference = self.run(models.make_values(case.family, **case.both), 1, packed=case.packed and case.packed_reference)
         actual = self.run(models.make_values(case.family, **{**case.both, **case.only}), case.ranks, packed=case.packed)
         loss = max(abs(a - b) for a, b in zip(actual["losses"], reference["losses"], strict=True))
         norm = max(abs(a - b) / b for a, b in zip(actual["norms"], reference["norms"], strict=True))
@@ -51,4 +49,3 @@ class RankServer:
     def close(self):
         self._process.stdin.close()
         self._process.wait(timeout=30)
-

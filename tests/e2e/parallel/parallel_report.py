@@ -1,10 +1,13 @@
-"""Runs every case and prints the table of docs/reference/engine-support.md: `python tests/e2e/parallel/report.py [words]`."""
+"""Runs every case and prints the table of docs/reference/engine-support.md.
+
+`python tests/e2e/parallel/parallel_report.py [words]` runs the cases that contain all the words.
+"""
 
 import sys
 import time
 
-import cases
-from server import RankServer
+import parallel_cases as cases
+from parallel_server import RankServer
 
 
 def main(words):

@@ -1,7 +1,7 @@
 """Trains one small model on this rank and reports losses and gradient norms."""
 
+import parallel_weights as weights
 import torch
-import weights
 
 from autorecipe.engine import build, optimizer, parallel, step
 from autorecipe.schema.run import RunConfig
@@ -13,8 +13,6 @@ GLOBAL_BATCH = 8
 
 def import_everything():
     """Import what every rank needs, before forking."""
-    import megatron.core.models.gpt
-    import megatron.core.pipeline_parallel
 
     import autorecipe.engine.modules.spec  # noqa: F401
 
