@@ -51,13 +51,13 @@ def main() -> int:
             done, again = 0, 0
             while True:
                 before = last_iteration(folder)
-                if kills + done < given.kills:
+                if done < -(-given.kills // 2) and kills + done < given.kills:
                     moment = generator.uniform(0.0, seconds)
                     outcome = train(folder, ranks=2, values=values, signal=int(signal.SIGKILL), signal_at=moment)
                 else:
                     outcome = train(folder, ranks=2, values=values)
                 resumed = outcome.log.rpartition("RESUMING from ")[2].partition(": iteration ")[2].partition(",")[0]
-                again += max(0, before - int(resumed)) if resumed else before if before and outcome.codes != [0, 0] else 0
+                again += max(0, before - int(resumed)) if resumed else 0
                 if outcome.codes == [0, 0]:
                     break
                 assert all(code == -signal.SIGKILL for code in outcome.codes), outcome.log

@@ -33,6 +33,7 @@ from autorecipe.engine.loop.router import SideLosses
 from autorecipe.engine.loop.schedule import build_scheduler, read_schedule
 from autorecipe.engine.loop.settings import LoopSettings, read_settings
 from autorecipe.engine.loop.training import TrainingLoop, TrainingParts, TrainState
+from autorecipe.engine.loop.unsupported import check_supported
 from autorecipe.engine.precision import view_precision
 from autorecipe.errors import AutorecipeError
 from autorecipe.schema.run import OriginKind, RunConfig
@@ -67,6 +68,7 @@ def train(run: RunConfig, options: TrainOptions | None = None) -> int:
         AutorecipeError: on every rank alike; the caller prints it once.
     """
     options = options or TrainOptions()
+    unused = check_supported(run)
     settings = read_settings(run)
     spec = read_data_spec(run)
     vocabulary = resolve_vocabulary(run, mock=spec.mock)
@@ -79,7 +81,7 @@ def train(run: RunConfig, options: TrainOptions | None = None) -> int:
     try:
         check_batch(settings, data_parallel_size=context.data_parallel_size)
         say = _speaker(context.rank)
-        for note in (*run.notes, *vocabulary.notes, *schedule.notes):
+        for note in (*run.notes, *unused, *vocabulary.notes, *schedule.notes):
             say(f"note: {note}")
         for line in _header(run):
             say(line)
