@@ -67,12 +67,14 @@ class Target:
         resolve: (overrides, world size) -> resolved configuration.
         gpus: GPU count in the recipe's name, or None.
         gpu: GPU type in the recipe's name, or None.
+        launch: where it would run, as far as a file says.
     """
 
     schema: ConfigSchema
     resolve: Callable[[Sequence[str], int | None], RunConfig]
     gpus: int | None = None
     gpu: str | None = None
+    launch: Mapping[str, Any] = field(default_factory=dict)
 
 
 def check_run(request: CheckRequest, *, correct: bool = False) -> CheckReport:
@@ -90,6 +92,7 @@ def check_run(request: CheckRequest, *, correct: bool = False) -> CheckReport:
         NegativeAnswer: a recipe that fails in upstream itself.
     """
     target = read_target(request)
+    request = merge_launch(request, target.launch)
     situation = build_situation(request, target)
     findings = judge(situation, change=_changer(request, target))
     labelled = tuple(_label(finding, target.schema) for finding in findings)
@@ -117,14 +120,37 @@ def read_target(request: CheckRequest) -> Target:
         base = read_config_file(Path(request.target), catalog, framework=request.framework)
         if base.recipe:
             inner = read_target(replace(request, target=base.recipe))
-            return replace(inner, resolve=lambda overrides, world: inner.resolve([*base.overrides, *overrides], world))
-        return Target(schema=schema, resolve=lambda overrides, world: base.with_overrides(overrides, schema))
+            return replace(
+                inner,
+                resolve=lambda overrides, world: inner.resolve([*base.overrides, *overrides], world),
+                launch=base.launch,
+            )
+        return Target(schema=schema, resolve=lambda overrides, world: base.with_overrides(overrides, schema), launch=base.launch)
     recipe = catalog.load(request.target)
     return Target(
         schema=schema,
         resolve=lambda overrides, world: resolve_config(recipe, schema, overrides, world_size=world),
         gpus=recipe.gpus,
         gpu=recipe.gpu_type,
+    )
+
+
+def merge_launch(request: CheckRequest, launch: Mapping[str, Any]) -> CheckRequest:
+    """Return the request with what a file says about the launch, where the request itself says nothing."""
+    environment = launch.get("environment")
+    if request.environment is None and isinstance(environment, Mapping):
+        known = {str(name): str(value) for name, value in environment.items() if value is not None}
+        request = replace(request, environment=known)
+    core = launch.get("core")
+    return replace(
+        request,
+        gpus=request.gpus if request.gpus is not None else launch.get("gpus"),
+        gpu=request.gpu or launch.get("gpu"),
+        gpus_per_node=request.gpus_per_node or launch.get("gpus_per_node"),
+        core_release=request.core_release or (str(core) if core is not None else None),
+        packages={**{str(name): str(value) for name, value in (launch.get("packages") or {}).items()}, **request.packages},
+        given={**(launch.get("given") or {}), **request.given},
+        saved={**(launch.get("saved") or {}), **request.saved},
     )
 
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
+from autorecipe.api.options import derive_virtual_stages, find_option, read_option
 from autorecipe.config.documents import parse_document
 from autorecipe.config.grammar import render_value
 from autorecipe.config.keys import SHORT_NAMES, KeyKind, locate_key
@@ -25,6 +26,13 @@ if TYPE_CHECKING:
     from autorecipe.catalog.store import Catalog
 
 META = ("recipe", "overrides", "mode", "kind")
+LAUNCH = ("gpus", "gpu", "gpus_per_node", "core", "environment", "packages", "given", "saved")
+"""Keys of a file that say where it would run; the command line wins over them."""
+
+AXES = {
+    name: SHORT_NAMES[name] for name in ("tp", "pp", "vp", "vpp", "cp", "ep", "etp", "sp", "gbs", "mbs") if name in SHORT_NAMES
+}
+"""Short names that a file may use."""
 SECTION_ORDER = (
     "model",
     "train",
@@ -51,6 +59,8 @@ class ConfigFile:
         mode: `pretrain`, `sft`, `peft`, or empty.
         release: Bridge release.
         source: file name.
+        origins: path -> origin, where the file has them.
+        launch: where it would run, as far as the file says.
     """
 
     values: Mapping[str, Any]
@@ -60,6 +70,7 @@ class ConfigFile:
     release: str
     source: str
     origins: Mapping[str, Origin] = field(default_factory=dict)
+    launch: Mapping[str, Any] = field(default_factory=dict)
 
     def with_overrides(self, texts: Sequence[str], schema: ConfigSchema) -> RunConfig:
         """Return the configuration with overrides written over it."""
@@ -96,14 +107,20 @@ def read_config_file(path: Path, catalog: Catalog, *, framework: str = "bridge")
             origins=run.origins,
         )
     meta = {key: content.pop(key) for key in META if key in content and not isinstance(content[key], dict)}
+    launch = {key: content.pop(key) for key in LAUNCH if key in content}
     values: dict[str, Any] = {}
     problems: list[Problem] = []
     for key, value in flatten(content).items():
-        located = _locate(key, catalog, schema, framework=framework)
+        option = find_option(key, catalog.mlm_options()) if framework == "megatron-lm" and "." not in key else None
+        if option is not None and key not in AXES:
+            values |= read_option(key, value, option)
+            continue
+        located = _locate(key, schema)
         if located is None:
             problems.append(unknown_key(key, schema))
         else:
             values[located] = value
+    derive_virtual_stages(values)
     if problems:
         raise UsageError(problems)
     texts = [f"{key}={render_value(value)}" for key, value in values.items()]
@@ -114,6 +131,7 @@ def read_config_file(path: Path, catalog: Catalog, *, framework: str = "bridge")
         mode=str(meta.get("mode") or ""),
         release=catalog.release,
         source=path.name,
+        launch=launch,
     )
 
 
@@ -145,26 +163,11 @@ def _load(path: Path) -> dict[str, Any]:
     return {str(key): value for key, value in content.items()}
 
 
-def _locate(key: str, catalog: Catalog, schema: ConfigSchema, *, framework: str) -> str | None:
+def _locate(key: str, schema: ConfigSchema) -> str | None:
     if key.endswith("._class") or key.startswith(("mlm.", "env_vars.")):
         return key
     if "." in key or locate_key(key, schema).kind is not KeyKind.UNKNOWN:
         return key if locate_key(key, schema).kind is not KeyKind.UNKNOWN else None
-    name = key.lstrip("-").replace("-", "_")
-    if name in SHORT_NAMES:
-        return SHORT_NAMES[name]
-    if framework == "megatron-lm":
-        option = _option(name, catalog)
-        if option is not None:
-            return option
-    return next((f"{section}.{name}" for section in SECTION_ORDER if f"{section}.{name}" in schema), None)
-
-
-def _option(name: str, catalog: Catalog) -> str | None:
-    options = catalog.mlm_options()
-    option = options.get("--" + name.replace("_", "-")) or next((item for item in options.values() if item.dest == name), None)
-    if option is None:
-        return None
-    if option.transform in ("same", "rename", "alias") and option.bridge_field and " " not in option.bridge_field:
-        return option.bridge_field
-    return f"mlm.{option.dest}"
+    if key in AXES:
+        return AXES[key]
+    return next((f"{section}.{key}" for section in SECTION_ORDER if f"{section}.{key}" in schema), None)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import itertools
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,6 +17,9 @@ from autorecipe.rules.derived import AXIS_PATHS
 from autorecipe.rules.expression import compile_node, path_of
 from autorecipe.schema import Fix
 from autorecipe.schema.value import UNKNOWN
+
+ARCHITECTURE = re.compile(r"^model\.\w*(num_(?!layers_in)|_dim$|_rank$|hidden_size|_heads|_groups$)")
+"""Sizes of the model: a rule is never silenced by unsetting one."""
 
 UNFIXABLE = ("gpu", "package.", "given.", "saved.", "dataset._class", "model._class")
 DTYPE_VALUES = {"fp32": "torch.float32", "bf16": "torch.bfloat16", "fp16": "torch.float16"}
@@ -122,7 +126,7 @@ def deny(node: ast.expr, context: Context) -> Iterator[Change]:
         return
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
         path = path_of(node.args[0])
-        if path in ESSENTIAL:
+        if path in ESSENTIAL or (path and ARCHITECTURE.search(path)):
             return
         if path and node.func.id in ("isset", "on"):
             current = context.get(path)
@@ -140,6 +144,27 @@ def deny(node: ast.expr, context: Context) -> Iterator[Change]:
         yield {path: None}
 
 
+def _meet_division(node: ast.BinOp, context: Context) -> Iterator[Change]:
+    """Yield divisors of the left side nearest to the right one, for each size that the right side is made of."""
+    number, size = compile_node(node.left)(context), compile_node(node.right)(context)
+    if not isinstance(number, int) or not isinstance(size, int) or number < 1 or size < 1:
+        return
+    for factor in _factors(node.right):
+        path, now = path_of(factor), compile_node(factor)(context)
+        if path is None or path in ESSENTIAL or not isinstance(now, int) or size % now:
+            continue
+        rest = size // now
+        fitting = [candidate for candidate in range(1, 2 * now + 1) if candidate != now and number % (candidate * rest) == 0]
+        for candidate in sorted(fitting, key=lambda candidate: (abs(candidate - now), candidate))[:2]:
+            yield {path: candidate}
+
+
+def _factors(node: ast.expr) -> list[ast.expr]:
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        return [*_factors(node.left), *_factors(node.right)]
+    return [node]
+
+
 def _operands(node: ast.Compare) -> tuple[str | None, Any]:
     left: ast.expr = node.left
     if isinstance(left, ast.Call) and isinstance(left.func, ast.Name) and left.func.id in ("name", "dtype", "lower"):
@@ -150,7 +175,7 @@ def _operands(node: ast.Compare) -> tuple[str | None, Any]:
     path = path_of(left)
     try:
         value = ast.literal_eval(node.comparators[0])
-    except ValueError:
+    except (ValueError, TypeError):
         return None, None
     if wrapped == "dtype" and isinstance(value, str):
         value = DTYPE_VALUES.get(value, value)
@@ -161,6 +186,9 @@ def _meet_comparison(node: ast.Compare, context: Context) -> Iterator[Change]:
     path, value = _operands(node)
     op = node.ops[0]
     if path == "gpus":
+        return
+    if isinstance(op, ast.Eq) and value == 0 and isinstance(node.left, ast.BinOp) and isinstance(node.left.op, ast.Mod):
+        yield from _meet_division(node.left, context)
         return
     if path is None:
         own = path_of(node.left)

@@ -90,3 +90,69 @@ def test_explain_suggests_near_misses(capsys):
     code, _, err = run(capsys, "explain", "MC-WORLD-03")
     assert code == 2
     assert "MC-WORLD-02" in err
+
+
+def write(tmp_path, content):
+    path = tmp_path / "run.json"
+    path.write_text(json.dumps(content))
+    return str(path)
+
+
+def test_file_may_say_where_it_runs_and_the_command_line_wins(capsys, tmp_path):
+    path = write(tmp_path, {"gpus": 8, "gpu": "h100", "tp": 4, "pp": 2, "cp": 2})
+    assert run(capsys, "check", path)[0] == 1
+    assert run(capsys, "check", path, "--gpus", "16")[0] == 0
+
+
+def test_file_may_start_from_a_recipe(capsys, tmp_path):
+    path = write(tmp_path, {"recipe": "llama3_8b_pretrain_config", "model.tensor_model_parallel_size": 16})
+    code, out, _ = run(capsys, "check", path, "--gpus", "16", "--gpu", "h100")
+    assert code == 1
+    assert "error[PAR001]" in out
+
+
+@pytest.mark.parametrize(
+    ("options", "rule"),
+    [
+        ({"--seq-length": 32768, "--max-position-embeddings": 8192}, "SEQ003"),
+        ({"--num-attention-heads": 32, "--num-query-groups": 8, "--group-query-attention": False}, "MDL007"),
+        ({"--num-experts": 8, "--expert-model-parallel-size": 3}, "PAR005"),
+        ({"--optimizer-cpu-offload": True, "--use-precision-aware-optimizer": False}, "REC028"),
+        ({"--train-iters": 10, "--lr-warmup-iters": 20, "--lr-decay-iters": 10}, "SCH002"),
+    ],
+)
+def test_megatron_lm_options_reach_the_rules(capsys, tmp_path, options, rule):
+    code, out, _ = run(capsys, "check", write(tmp_path, options), "--framework", "megatron-lm", "--gpus", "24", "--gpu", "h100")
+    assert code == 1
+    assert f"error[{rule}]" in out
+
+
+def test_negative_flag_and_its_destination_mean_opposite_values(capsys, tmp_path):
+    base = {
+        "--num-experts": 8,
+        "--tensor-model-parallel-size": 2,
+        "--sequence-parallel": True,
+        "--expert-tensor-parallel-size": 2,
+    }
+    on = write(tmp_path, {**base, "add_bias_linear": True})
+    assert "MOE015" in run(capsys, "check", on, "--framework", "megatron-lm", "--gpus", "8", "--gpu", "h100")[1]
+    off = write(tmp_path, {**base, "--disable-bias-linear": True})
+    assert "MOE015" not in run(capsys, "check", off, "--framework", "megatron-lm", "--gpus", "8", "--gpu", "h100")[1]
+
+
+def test_not_a_pair_is_a_usage_error(capsys):
+    code, _, err = run(capsys, "check", "llama3_8b_pretrain_config", "--env", "NCCL_ALGO")
+    assert code == 2
+    assert "'NCCL_ALGO' is not NAME=VALUE" in err
+
+
+def test_here_looks_at_checkpoint_folders(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "nemo_experiments" / "default" / "checkpoints"
+    folder.mkdir(parents=True)
+    words = ["check", "llama3_8b_sft_config", "--gpus", "8", "--gpu", "h100", "--here"]
+    assert "CKP002" not in run(capsys, *words)[1]
+    (folder / "latest_checkpointed_iteration.txt").write_text("10")
+    out = run(capsys, *words)[1]
+    assert "warn[CKP002]" in out
+    assert "the run resumes from it" in out
