@@ -14,6 +14,7 @@ from autorecipe.errors import Problem, UsageError
 from autorecipe.schema.recipe import RecipeKind
 from autorecipe.schema.run import RunConfig
 from autorecipe.schema.translation import Translation
+from autorecipe.schema.value import FieldValue
 from autorecipe.translate.arguments import parse_arguments
 from autorecipe.translate.forms import Words, read_yaml, words_of_namespace
 from autorecipe.translate.mapping import MappingTable, load_mapping
@@ -98,6 +99,11 @@ def to_mlm(recipe: str, overrides: Sequence[str] = (), *, release: str | None = 
     config = resolve_config(target, schema, overrides, world_size=gpus)
     given = [item.path for item in parse_overrides(overrides, schema, base=target.fields)]
     return translate_to_mlm(config, mapping, schema, given=list(dict.fromkeys(given)), world_size=gpus)
+
+
+def words_of_saved(values: Mapping[str, FieldValue], *, release: str | None = None) -> tuple[str, ...]:
+    """Return the words that stand for saved arguments (destination -> value, after validation)."""
+    return words_of_namespace(values, load_mlm_mapping(release).table, name="saved arguments").words
 
 
 def recipe_module(recipe: str, *, release: str | None = None) -> str:

@@ -12,7 +12,7 @@ from autorecipe.cli.output import emit, format_option
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from autorecipe.schema.parity import ParityReport
+    from autorecipe.schema.parity import ParityDesign, ParityReport
 
 _LOG = click.Path(path_type=Path)
 
@@ -94,6 +94,67 @@ def compare(
 
     emit({"holds": holds, "reports": reports}, output_format=output_format, render=render)
     return 0 if holds else 1
+
+
+@parity.command(context_settings={"ignore_unknown_options": True})
+@click.argument("sides", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.option("--gpus", type=click.IntRange(min=1), help="Processes of both sides; read from them by default.")
+@click.option("--release", help="Bridge release; the newest shipped one by default.")
+@click.option("--match-execution", is_flag=True, help="Match fields that only drift by rounding as well.")
+@click.option("--megatron-lm", default="3rdparty/Megatron-LM", show_default=True, help="Megatron-LM checkout for the command.")
+@format_option
+def design(
+    sides: tuple[str, ...], gpus: int | None, release: str | None, match_execution: bool, megatron_lm: str, output_format: str
+) -> int:
+    """Say what keeps two sides A and B from being comparable, and print the corrected commands.
+
+    \b
+    A side is one argument (quote it): Megatron-LM options, a launch script, a YAML file, RECIPE KEY=VALUE ..., or the log
+    of a run. B is corrected to match A.
+    autorecipe parity design "--num-layers 2 --bf16 ..." "vanilla_gpt_pretrain_config model.num_layers=2 ..."
+
+    Exit status 1 when a difference remains that nothing can express.
+    """
+    from autorecipe.api.parity_design import design_parity
+
+    if len(sides) != 2:
+        raise click.UsageError(f"two sides are needed, quoted as one argument each; {len(sides)} were given")
+    result = design_parity(
+        sides[0], sides[1], release=release, gpus=gpus, match_execution=match_execution, megatron_lm=megatron_lm
+    )
+    emit(result, output_format=output_format, render=lambda console: render_design(result, console))
+    return 0 if result.comparable else 1
+
+
+def render_design(design: ParityDesign, console: Console) -> None:
+    """Write a design as text: what differs, what corrects it, the two commands, the checklist."""
+    from rich.text import Text
+
+    from autorecipe.cli.columns import print_columns
+
+    a, b = design.sides
+    if design.unmatched:
+        console.print(Text(f"not matched: {len(design.unmatched)} fields that decide the training differ", style="bold red"))
+    else:
+        console.print(Text("matched: no field that decides the training differs", style="bold green"))
+    for title, changes in (("convergence", design.unmatched), ("execution", design.execution)):
+        if not changes:
+            continue
+        heads = (title, f"A ({a.kind.value})", f"B ({b.kind.value})", "why it matters")
+        print_columns(console, heads, [(row.path, str(row.before), str(row.after), row.reason) for row in changes])
+    if design.fixes:
+        console.print(Text(f"corrections of B: {' '.join(design.fixes)}"))
+    for text in design.lost:
+        console.print(Text(f"cannot be matched: {text}", style="bold red"))
+    for side in design.sides:
+        corrected = " corrected" if side.label == "B" and design.fixes else ""
+        console.print(Text(f"\n# {side.label}:{corrected} {side.kind.value}"))
+        console.print(Text(side.command))
+    console.print(Text("\nchecklist:"))
+    for number, text in enumerate(design.checklist, start=1):
+        console.print(Text(f"{number}. {text}"))
+    for note in design.notes:
+        console.print(Text(f"note: {note}"))
 
 
 def render_report(report: ParityReport, console: Console) -> None:

@@ -12,7 +12,7 @@ from autorecipe.cli.output import emit, format_option
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from autorecipe.schema.translation import Translation
+    from autorecipe.schema.translation import Outcome, Setting, Translation
 
 _FILE = click.Path(path_type=Path)
 
@@ -172,37 +172,37 @@ def _finish(translation: Translation, *, allow_unmapped: bool) -> int:
 
 def render_table(translation: Translation, console: Console) -> None:
     """Write a translation as two tables: what was given, and what is written."""
-    from rich.table import Table
     from rich.text import Text
 
+    from autorecipe.cli.columns import print_columns
     from autorecipe.config.grammar import render_value
 
-    table = Table(box=None, pad_edge=False)
-    for head in ("given", "value", "status", "becomes", "layer", "note"):
-        table.add_column(head, overflow="fold")
-    for outcome in translation.outcomes:
-        table.add_row(
-            Text(outcome.name),
-            Text(outcome.value),
-            Text(outcome.status.value, style="bold red" if outcome.blocks else ""),
-            Text(", ".join(outcome.targets)),
-            outcome.layer.value if outcome.layer is not None else "",
-            Text(outcome.note),
-        )
-    console.print(table)
-    written = Table(box=None, pad_edge=False)
-    for head in ("written", "value", "reason", "layer", "why"):
-        written.add_column(head, overflow="fold")
-    for setting in translation.settings:
-        value = "" if setting.value is True and setting.name.startswith("--") else render_value(setting.value)
-        written.add_row(
-            Text(setting.name),
-            Text(value),
-            setting.reason.value,
-            setting.layer.value if setting.layer is not None else "",
-            Text(setting.why),
-        )
-    console.print(written)
+    def layer_of(item: Outcome | Setting) -> str:
+        return item.layer.value if item.layer is not None else ""
+
+    print_columns(
+        console,
+        ("given", "value", "status", "becomes", "layer", "note"),
+        [
+            (item.name, item.value, item.status.value, ", ".join(item.targets), layer_of(item), item.note)
+            for item in translation.outcomes
+        ],
+        bold_rows=[item.blocks for item in translation.outcomes],
+    )
+    print_columns(
+        console,
+        ("written", "value", "reason", "layer", "why"),
+        [
+            (
+                item.name,
+                "" if item.value is True and item.name.startswith("--") else render_value(item.value),
+                item.reason.value,
+                layer_of(item),
+                item.why,
+            )
+            for item in translation.settings
+        ],
+    )
     for problem in translation.problems:
         console.print(Text(f"refused: {problem.code} {problem.path} {problem.message}"))
     for note in translation.notes:

@@ -9,6 +9,8 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from autorecipe.schema.change import Change
+
 LOSS = "lm loss"
 GRAD_NORM = "grad norm"
 LEARNING_RATE = "learning rate"
@@ -252,4 +254,61 @@ class ParityReport:
     divergence: Divergence | None
     tolerance: ToleranceModel | None
     fact_differences: tuple[FactDifference, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+class SideKind(enum.StrEnum):
+    """What one side of an experiment runs."""
+
+    MEGATRON_LM = "megatron-lm"
+    BRIDGE = "bridge"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DesignSide:
+    """One side of a parity experiment, as given and as it should be run.
+
+    Attributes:
+        label: `A` or `B`.
+        kind: which program runs it.
+        given: what was given, shortened.
+        words: options (Megatron-LM) or overrides (Bridge) as given.
+        recipe: Bridge recipe; empty for Megatron-LM.
+        corrected: words after correction.
+        command: command to run, after correction.
+        processes: processes that the command starts.
+    """
+
+    label: str
+    kind: SideKind
+    given: str
+    words: tuple[str, ...]
+    recipe: str
+    corrected: tuple[str, ...]
+    command: str
+    processes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class ParityDesign:
+    """What has to hold before two losses may be compared.
+
+    Attributes:
+        sides: A and B.
+        unmatched: acting fields whose values differ and that the user can set, convergence layer.
+        execution: the same for layers that may drift by rounding.
+        fixes: overrides (or options) added to B so that it matches A.
+        lost: what one side has and the other cannot express.
+        comparable: whether the corrected pair is comparable.
+        checklist: what to state and do before a first comparison.
+        notes: what else to know.
+    """
+
+    sides: tuple[DesignSide, DesignSide]
+    unmatched: tuple[Change, ...]
+    execution: tuple[Change, ...]
+    fixes: tuple[str, ...]
+    lost: tuple[str, ...]
+    comparable: bool
+    checklist: tuple[str, ...]
     notes: tuple[str, ...] = ()

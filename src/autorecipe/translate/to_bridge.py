@@ -15,7 +15,7 @@ from autorecipe.config.overrides import parse_overrides, render_override
 from autorecipe.errors import Problem, UsageError
 from autorecipe.schema.field import ConfigSchema
 from autorecipe.schema.layer import Layer
-from autorecipe.schema.run import RunConfig
+from autorecipe.schema.run import OriginKind, RunConfig
 from autorecipe.schema.translation import Direction, Outcome, Reason, Setting, Status, Translation
 from autorecipe.schema.value import UNKNOWN, FieldValue
 from autorecipe.translate.arguments import Given, ParsedArguments
@@ -180,6 +180,9 @@ def agrees(cell: Cell, config: RunConfig) -> bool:
     value = config.get(cell.path)
     if value is UNKNOWN:
         return cell.value in (None, False)
+    origin = config.origins.get(cell.path)
+    if cell.value is None and origin is not None and origin.kind is OriginKind.DERIVED:
+        return True  # unset on both sides; Bridge computes what Megatron-LM computes
     return same_value(cell.value, value) or (cell.value in (None, False, []) and value in (None, False, []))
 
 
