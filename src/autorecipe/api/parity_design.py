@@ -105,6 +105,19 @@ def design_parity(
     )
 
 
+def find_effective_differences(a: str, b: str, *, release: str | None = None) -> tuple[Change, ...]:
+    """Return the settings that decide the training and differ in effect between two sides.
+
+    Raises:
+        UsageError: a side that does not state its settings, or cannot be resolved.
+    """
+    specs = [parse_side(text, default_recipe=DEFAULT_RECIPE) for text in (a, b)]
+    recipe = next((spec.recipe for spec in specs if spec.kind is SideKind.BRIDGE), DEFAULT_RECIPE)
+    first, second = (resolve_side(spec, recipe=recipe, release=release) for spec in specs)
+    convergence, _ = find_unmatched(first.config, second.config, open_catalog(release).schema())
+    return convergence
+
+
 def resolve_side(spec: SideSpec, *, recipe: str, release: str | None = None, gpus: int | None = None) -> ResolvedSide:
     """Resolve a side; Megatron-LM's becomes the configuration of a recipe that does the same."""
     catalog = open_catalog(release)

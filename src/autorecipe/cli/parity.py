@@ -43,6 +43,7 @@ def parity() -> None:
 @click.option("--to", "last", type=click.IntRange(min=1), help="Last iteration to compare.")
 @click.option("--expect-identical", is_flag=True, help="Any printed digit that differs breaks parity.")
 @click.option("--allow-incomplete", is_flag=True, help="Accept a log that ends before its last announced iteration.")
+@click.option("--ignore-settings", is_flag=True, help="Compare losses only, not the settings that the logs' headers state.")
 @click.option("--plot", "png", type=_LOG, help="Write a PNG with loss, difference, gradient norm and learning rate.")
 @click.option("--html", type=_LOG, help="Write a self-contained HTML page.")
 @format_option
@@ -55,6 +56,7 @@ def compare(
     last: int | None,
     expect_identical: bool,
     allow_incomplete: bool,
+    ignore_settings: bool,
     png: Path | None,
     html: Path | None,
     output_format: str,
@@ -83,6 +85,7 @@ def compare(
             expect_identical=expect_identical,
             allow_incomplete=allow_incomplete,
         ),
+        use_settings=not ignore_settings,
     )
     for path in write_plots(reports, png=png, html=html):
         click.echo(f"wrote {path}", err=True)
@@ -124,6 +127,120 @@ def design(
     )
     emit(result, output_format=output_format, render=lambda console: render_design(result, console))
     return 0 if result.comparable else 1
+
+
+@parity.command(context_settings={"ignore_unknown_options": True})
+@click.argument("sides", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.option(
+    "--engine-a", type=click.Choice(["core", "bridge", "mlm"]), help="Engine of A; mlm for Megatron-LM options if it is there."
+)
+@click.option("--engine-b", type=click.Choice(["core", "bridge", "mlm"]), help="Engine of B.")
+@click.option(
+    "--megatron-lm", type=_LOG, default=Path("3rdparty/Megatron-LM"), show_default=True, help="Checkout; never changed."
+)
+@click.option("--bridge", type=_LOG, default=Path("3rdparty/Megatron-Bridge"), show_default=True, help="Checkout; never changed.")
+@click.option("--gpus", type=click.IntRange(min=1), help="Processes of each side; read from them by default.")
+@click.option("--output", type=_LOG, default=Path("parity-runs"), show_default=True, help="Folder for runs, logs and pictures.")
+@click.option("--timeout", "timeout_s", type=float, help="Seconds for each run.")
+@click.option("--release", help="Bridge release; the newest shipped one by default.")
+@click.option("--expect-identical", is_flag=True, help="Any printed digit that differs breaks parity.")
+@format_option
+def run(
+    sides: tuple[str, ...],
+    engine_a: str | None,
+    engine_b: str | None,
+    megatron_lm: Path,
+    bridge: Path,
+    gpus: int | None,
+    output: Path,
+    timeout_s: float | None,
+    release: str | None,
+    expect_identical: bool,
+    output_format: str,
+) -> int:
+    """Run two sides A and B in fresh folders, capture their logs and compare them.
+
+    \b
+    Sides are those of `parity design`. Engines: core (this project's), bridge and mlm (upstream's programs, unmodified; without
+    CUDA they start through a CPU stand-in).
+    """
+    from autorecipe.api.parity import write_plots
+    from autorecipe.api.parity_run import RunRequest, run_parity
+    from autorecipe.parity.compare import CompareOptions
+
+    if len(sides) != 2:
+        raise click.UsageError(f"two sides are needed, quoted as one argument each; {len(sides)} were given")
+    request = RunRequest(
+        a=sides[0],
+        b=sides[1],
+        engine_a=engine_a or "",
+        engine_b=engine_b or "",
+        output=output,
+        megatron_lm=megatron_lm,
+        bridge=bridge,
+        gpus=gpus,
+        release=release,
+        timeout_s=timeout_s,
+        options=CompareOptions(expect_identical=expect_identical),
+    )
+    outcomes, report = run_parity(request, say=lambda text: click.echo(text, err=True))
+    for path in write_plots([report], html=output / "parity.html"):
+        click.echo(f"wrote {path}", err=True)
+    payload = {"holds": report.verdict.holds, "runs": outcomes, "report": report}
+    emit(payload, output_format=output_format, render=lambda console: render_report(report, console))
+    return 0 if report.verdict.holds else 1
+
+
+@parity.command()
+@click.argument("recipe")
+@click.argument("overrides", nargs=-1)
+@click.option("--gpus", type=click.IntRange(min=1), required=True, help="Processes of each run.")
+@click.option("--only", multiple=True, help="Layout to run, such as tp2; repeatable. The reference always runs.")
+@click.option("--output", type=_LOG, default=Path("parity-layouts"), show_default=True, help="Folder for runs and logs.")
+@click.option("--timeout", "timeout_s", type=float, help="Seconds for each run.")
+@click.option("--release", help="Bridge release; the newest shipped one by default.")
+@format_option
+def layouts(
+    recipe: str,
+    overrides: tuple[str, ...],
+    gpus: int,
+    only: tuple[str, ...],
+    output: Path,
+    timeout_s: float | None,
+    release: str | None,
+    output_format: str,
+) -> int:
+    """Run RECIPE under several layouts: loss sentinels for a change that must touch execution only."""
+    from autorecipe.api.parity_run import run_layouts
+    from autorecipe.cli.columns import print_columns
+
+    found = run_layouts(
+        recipe,
+        overrides,
+        gpus=gpus,
+        output=output,
+        only=only,
+        release=release,
+        timeout_s=timeout_s,
+        say=lambda text: click.echo(text, err=True),
+    )
+    holds = all(item.report is None or item.report.verdict.holds for item in found)
+
+    def render(console: Console) -> None:
+        rows = []
+        for item in found:
+            verdict = (
+                item.report.verdict.value
+                if item.report is not None
+                else f"not run: {item.skipped}"
+                if item.skipped
+                else "reference"
+            )
+            rows.append((item.name, verdict, item.report.summary if item.report is not None else ""))
+        print_columns(console, ("layout", "verdict", "summary"), rows)
+
+    emit({"holds": holds, "layouts": found}, output_format=output_format, render=render)
+    return 0 if holds else 1
 
 
 def render_design(design: ParityDesign, console: Console) -> None:
@@ -200,12 +317,15 @@ def render_report(report: ParityReport, console: Console) -> None:
         if len(losses.points) <= 20:
             _render_points(report, console)
     for item in report.fact_differences:
-        console.print(Text(f"header: {item.name} is {item.reference} / {item.candidate}"))
+        console.print(Text(f"settings: {item.name} is {item.reference} / {item.candidate}"))
     if report.tolerance is not None:
         model = report.tolerance
         spread = f"; spread measured on {model.spread_runs} runs: {model.spread:.3g}" if model.spread_runs else ""
         console.print(
-            Text(f"tolerance: {model.precision.value} ({model.precision_reason}), {model.tokens_per_step} tokens a step{spread}")
+            Text(
+                f"tolerance: {model.precision.value} ({model.precision_reason}), k={model.factor:g}, "
+                f"{model.tokens_per_step} tokens a step{spread}"
+            )
         )
     for note in report.notes:
         console.print(Text(f"note: {note}"))

@@ -12,14 +12,21 @@ from autorecipe.parity.header_facts import compare_facts, find_incomparable
 from autorecipe.parity.tolerance import (
     DEFAULT_TOKENS_PER_STEP,
     LOSS_FORMULA,
+    OTHER_ARITHMETIC,
+    SAME_ARITHMETIC,
     UNIT_ROUNDOFF,
     RoundingModel,
     measure_spread,
 )
 from autorecipe.schema.parity import (
     COMPARED_METRICS,
+    LEARNING_RATE,
     LOSS,
+    SAMPLES,
+    Divergence,
+    FactDifference,
     Framework,
+    Onset,
     ParityReport,
     Point,
     Precision,
@@ -73,13 +80,14 @@ def compare_logs(
     candidate_repeats = [_undo(_limit(log, options)) for log in candidate_repeats]
     precision, reason = _precision(reference, candidate, options.precision)
     tokens = reference.tokens_per_step or candidate.tokens_per_step or DEFAULT_TOKENS_PER_STEP
-    plain = RoundingModel(precision, tokens)
+    factor = OTHER_ARITHMETIC if _arithmetic_differs(reference, candidate, options) else SAME_ARITHMETIC
+    plain = RoundingModel(precision, tokens, factor=factor)
     reference, candidate = _undo_pair(reference, candidate, plain)
     spread_groups = [
         [run, *repeats] for run, repeats in ((reference, reference_repeats), (candidate, candidate_repeats)) if repeats
     ]
     spread = {metric: _pooled_spread(spread_groups, metric) for metric in COMPARED_METRICS} if spread_groups else {}
-    model = RoundingModel(precision, tokens, spread)
+    model = RoundingModel(precision, tokens, spread, factor)
     series = tuple(
         entry for metric in COMPARED_METRICS if (entry := _compare_series(metric, reference, candidate, model)) is not None
     )
@@ -90,6 +98,7 @@ def compare_logs(
         precision=precision,
         precision_reason=reason,
         unit_roundoff=UNIT_ROUNDOFF[precision],
+        factor=factor,
         tokens_per_step=tokens,
         formula=LOSS_FORMULA,
         spread_runs=sum(len(group) for group in spread_groups),
@@ -114,6 +123,41 @@ def compare_logs(
         tolerance=tolerance if numbers else None,
         fact_differences=facts,
         notes=tuple(dict.fromkeys((*notes, *extra))),
+    )
+
+
+def apply_settings(report: ParityReport, differences: Sequence[FactDifference]) -> ParityReport:
+    """Return a report that takes into account what the logs' own headers say about their settings.
+
+    Losses that agree over a few iterations do not excuse another experiment: a fault such as gradients reduced in bf16 hides
+    in the rounding at first.
+
+    Args:
+        report: a comparison of losses.
+        differences: settings that decide the training and differ in effect, whatever the names the headers use.
+    """
+    if not differences:
+        return dataclasses.replace(report, fact_differences=())
+    names = ", ".join(item.name for item in differences)
+    if not report.verdict.holds:
+        divergence = report.divergence
+        if divergence is not None and divergence.metric not in (LEARNING_RATE, SAMPLES):
+            stated = ", ".join(f"{item.name} {item.reference} / {item.candidate}" for item in differences)
+            divergence = dataclasses.replace(divergence, cause=f"the headers state other settings: {stated}. {divergence.cause}")
+        return dataclasses.replace(report, fact_differences=tuple(differences), divergence=divergence)
+    first = report.iterations[0] if report.iterations is not None else 1
+    return dataclasses.replace(
+        report,
+        verdict=Verdict.BROKEN,
+        summary=f"the headers state other settings ({names}), though {report.summary}",
+        fact_differences=tuple(differences),
+        divergence=Divergence(
+            metric="settings",
+            iteration=first,
+            onset=Onset.FIRST_ITERATION,
+            cause=f"another experiment by its own settings: {names}; its effect is still below what rounding explains",
+            next_step="`autorecipe parity design A B` prints the corrected commands; --ignore-settings compares losses only",
+        ),
     )
 
 
@@ -175,6 +219,11 @@ def _precision(one: TrainingLog, other: TrainingLog, given: Precision | None) ->
     return worst, "the coarser of the two logs' headers" if len(set(known)) > 1 else "stated in a log's header"
 
 
+def _arithmetic_differs(one: TrainingLog, other: TrainingLog, options: CompareOptions) -> bool:
+    known = {log.precision for log in (one, other)} - {None}
+    return options.precision is None and len(known) > 1
+
+
 def _pooled_spread(groups: Sequence[Sequence[TrainingLog]], metric: str) -> dict[int, float]:
     result: dict[int, float] = {}
     for group in groups:
@@ -192,7 +241,10 @@ def _compare_series(metric: str, reference: TrainingLog, candidate: TrainingLog,
         Point(iteration=n, reference=left[n].value, candidate=right[n].value, tolerance=tolerance)
         for n, tolerance in tolerances.items()
     )
-    identical = all(_same_digits(left[n].value, right[n].value, max(left[n].resolution, right[n].resolution)) for n in tolerances)
+    printed = next(
+        (n for n in tolerances if not _same_digits(left[n].value, right[n].value, max(left[n].resolution, right[n].resolution))),
+        None,
+    )
     finite = [point for point in points if math.isfinite(point.difference)]
     worst = max(finite or points, key=lambda point: abs(point.difference) if math.isfinite(point.difference) else -1.0)
     scale = abs(worst.reference) or 1.0
@@ -200,7 +252,8 @@ def _compare_series(metric: str, reference: TrainingLog, candidate: TrainingLog,
     return SeriesComparison(
         metric=metric,
         points=points,
-        identical=identical,
+        identical=printed is None,
+        first_printed_difference=printed,
         first_divergence=next((point.iteration for point in points if not point.agrees), None),
         max_difference=gap,
         max_difference_iteration=worst.iteration,

@@ -59,6 +59,9 @@ def _onset(series: SeriesComparison, starts: Mapping[str, int], *, first_of_run:
     if starts.get(LEARNING_RATE, math.inf) <= begins if begins is not None else False:
         return Onset.SCHEDULE
     position = next(index for index, point in enumerate(points) if point.iteration == begins)
+    printed = series.first_printed_difference
+    if printed is not None and position >= 2 and printed <= points[position - 2].iteration:
+        return Onset.GROWTH
     here = abs(points[position].difference)
     before = [abs(point.difference) for point in points[:position]]
     floor = max(max(before), points[position].tolerance / 8)
@@ -153,7 +156,7 @@ def _blame_training(
             " epsilon, optimizer, gradient clipping, a schedule that is not printed, gradient accumulation precision)"
         )
         step = "compare optimizer.adam_eps, scheduler.start_weight_decay, optimizer.clip_grad, ddp.grad_reduce_in_fp32"
-    elif begins == first + 2 and first_of_run:
+    elif first_of_run and by_metric[LOSS].first_printed_difference == first + 2:
         cause = (
             "two iterations agree and the third does not: what the first update hides and the second shows, Adam's betas "
             "first (bias correction"

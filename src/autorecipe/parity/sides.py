@@ -132,15 +132,30 @@ def _side_of_log(path: Path, default_recipe: str) -> SideSpec:
             return SideSpec(kind=SideKind.MEGATRON_LM, text=str(path), words=tuple(shlex.split(line[1])))
         return SideSpec(kind=SideKind.MEGATRON_LM, text=str(path), saved=_saved_values(log))
     overrides = re.search(r"overrides: (.*)", head)
-    recipe = re.search(r"(?:recipe |--recipe[ =])([A-Za-z_]\w*)", head)
+    recipe = re.search(r"(?:(?<![a-z])recipe |--recipe[ =])([A-Za-z_]\w*)", head)
     if overrides is None:
         raise UsageError(Problem(code="no-settings", path=str(path), message="its header lists no overrides"))
     return SideSpec(
         kind=SideKind.BRIDGE,
         text=str(path),
-        words=tuple(_plain_override(word) for word in shlex.split(overrides[1])),
+        words=_join_precision([_plain_override(word) for word in shlex.split(overrides[1])]),
         recipe=recipe[1] if recipe else default_recipe,
     )
+
+
+_PRECISION_OBJECT = "megatron.bridge.training.mixed_precision.MixedPrecisionConfig"
+
+
+def _join_precision(words: list[str]) -> tuple[str, ...]:
+    """Join the fields of a precision object, which a header lists one by one, into the one override that sets them."""
+    plain = [word for word in words if not word.startswith("mixed_precision.") and "._class=" not in word]
+    fields = [
+        word.removeprefix("mixed_precision.") for word in words if word.startswith("mixed_precision.") and "._class=" not in word
+    ]
+    if not fields:
+        return tuple(plain)
+    inside = ",".join(f"{name}:{value}" for name, _, value in (field.partition("=") for field in fields))
+    return (*plain, f"mixed_precision={{_target_:{_PRECISION_OBJECT},{inside}}}")
 
 
 _PYTHON_WORDS = {"None": "null", "True": "true", "False": "false"}

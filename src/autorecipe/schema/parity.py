@@ -158,6 +158,7 @@ class SeriesComparison:
         points: in order of iteration.
         identical: whether every reading has the same printed digits.
         first_divergence: first iteration that does not agree, or None.
+        first_printed_difference: first iteration whose printed digits differ, or None.
         max_difference: largest absolute difference.
         max_difference_iteration: where it is.
         digits: significant digits that agree at the worst iteration.
@@ -167,6 +168,7 @@ class SeriesComparison:
     points: tuple[Point, ...]
     identical: bool
     first_divergence: int | None
+    first_printed_difference: int | None
     max_difference: float
     max_difference_iteration: int
     digits: float
@@ -199,6 +201,7 @@ class ToleranceModel:
         precision: arithmetic it assumes.
         precision_reason: why.
         unit_roundoff: of that arithmetic.
+        factor: k of the formula: 2 for the same arithmetic on both sides, 16 for different ones.
         tokens_per_step: tokens averaged in one loss, as used.
         formula: how the loss tolerance is computed.
         spread_runs: number of runs behind the measured spread; 0 where none was given.
@@ -208,6 +211,7 @@ class ToleranceModel:
     precision: Precision
     precision_reason: str
     unit_roundoff: float
+    factor: float
     tokens_per_step: int
     formula: str
     spread_runs: int = 0
@@ -312,3 +316,39 @@ class ParityDesign:
     comparable: bool
     checklist: tuple[str, ...]
     notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunOutcome:
+    """One finished run.
+
+    Attributes:
+        name: side or layout.
+        log: file with everything it printed.
+        command: words that were started.
+        seconds: wall-clock seconds, start-up included.
+        processes: processes that it had.
+    """
+
+    name: str
+    log: str
+    command: tuple[str, ...]
+    seconds: float
+    processes: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayoutSentinel:
+    """One layout of a recipe, run to see whether it trains alike.
+
+    Attributes:
+        name: such as `tp2`.
+        overrides: overrides that make the layout.
+        report: comparison with the first layout, or None for the first one.
+        skipped: why it was not run; empty where it was.
+    """
+
+    name: str
+    overrides: tuple[str, ...]
+    report: ParityReport | None = None
+    skipped: str = ""

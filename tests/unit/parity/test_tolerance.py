@@ -3,7 +3,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autorecipe.parity.tolerance import RoundingModel, measure_spread, student_quantile
@@ -14,6 +14,7 @@ def curve(values: list[float]) -> dict[int, Reading]:
     return {number: Reading(value=value) for number, value in enumerate(values, start=1)}
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0.5, 12.0), min_size=1, max_size=40))
 def test_coarser_arithmetic_never_tightens_the_tolerance(values: list[float]) -> None:
     order = (Precision.FP32, Precision.FP16, Precision.BF16, Precision.FP8)
@@ -24,6 +25,7 @@ def test_coarser_arithmetic_never_tightens_the_tolerance(values: list[float]) ->
             assert tolerances == sorted(tolerances)
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0.5, 12.0), min_size=1, max_size=40))
 def test_loss_tolerance_stays_below_its_cap(values: list[float]) -> None:
     tolerances = RoundingModel(Precision.BF16).series(LOSS, curve(values), curve(values))
@@ -33,7 +35,7 @@ def test_loss_tolerance_stays_below_its_cap(values: list[float]) -> None:
 def test_more_tokens_in_a_step_tighten_the_first_iteration() -> None:
     few = RoundingModel(Precision.BF16, 1024).series(LOSS, curve([10.0]), curve([10.0]))[1]
     many = RoundingModel(Precision.BF16, 1_048_576).series(LOSS, curve([10.0]), curve([10.0]))[1]
-    assert many < few / 20
+    assert many < few / 10
 
 
 def test_the_learning_rate_is_held_to_the_printed_digit() -> None:

@@ -1,0 +1,74 @@
+"""Runs of this project's engine with one fault planted in each, and runs that only differ in execution."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autorecipe.api.parity import compare_log_files
+from autorecipe.parity.compare import CompareOptions
+from autorecipe.schema.parity import Onset, ParityReport, Verdict
+
+
+def compare(golden: Path, name: str, **kwargs: object) -> ParityReport:
+    paths = [golden / f"gpt_2l256h_bf16__core_{side}.log" for side in ("reference", name)]
+    return compare_log_files(paths, **kwargs)[0]  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", ["true_micro_batch_1", "true_tensor_parallel_2"])
+def test_true_pairs_pass(golden: Path, name: str) -> None:
+    assert compare(golden, name).verdict is Verdict.WITHIN_ROUNDING
+
+
+def test_a_repeated_run_is_identical(golden: Path) -> None:
+    assert compare(golden, "repeat").verdict is Verdict.IDENTICAL
+
+
+@pytest.mark.parametrize(
+    ("name", "metric", "word"),
+    [
+        ("fault_beta2", "lm loss", "betas"),
+        ("fault_seed", "lm loss", "seed"),
+        ("fault_dropout", "lm loss", "dropout"),
+        ("fault_schedule", "learning rate", "warmup"),
+    ],
+)
+def test_faults_are_found_in_the_losses_alone(golden: Path, name: str, metric: str, word: str) -> None:
+    report = compare(golden, name, use_settings=False)
+    assert report.verdict is Verdict.BROKEN
+    assert report.divergence is not None
+    assert report.divergence.metric == metric
+    assert word in report.divergence.cause
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("fault_beta2", "optimizer.adam_beta2"),
+        ("fault_seed", "rng.seed"),
+        ("fault_dropout", "model.hidden_dropout"),
+        ("fault_schedule", "scheduler.lr_warmup_iters"),
+        ("fault_bf16_reduction", "mixed_precision.grad_reduce_in_fp32"),
+    ],
+)
+def test_the_headers_name_the_setting(golden: Path, name: str, path: str) -> None:
+    report = compare(golden, name)
+    assert report.verdict is Verdict.BROKEN
+    assert path in [item.name for item in report.fact_differences]
+
+
+def test_a_fault_below_rounding_is_found_where_identity_is_expected(golden: Path) -> None:
+    loose = compare(golden, "fault_bf16_reduction", use_settings=False)
+    strict = compare(golden, "fault_bf16_reduction", use_settings=False, options=CompareOptions(expect_identical=True))
+    assert loose.verdict is Verdict.WITHIN_ROUNDING
+    assert strict.verdict is Verdict.BROKEN
+    assert "from iteration 3" in strict.summary
+
+
+def test_dropout_shows_at_once_and_a_wrong_beta_builds_up(golden: Path) -> None:
+    dropout, beta = (compare(golden, name, use_settings=False).divergence for name in ("fault_dropout", "fault_beta2"))
+    assert dropout is not None
+    assert beta is not None
+    assert dropout.onset is Onset.FIRST_ITERATION
+    assert beta.onset is Onset.GROWTH
