@@ -55,9 +55,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeat", type=int, default=5)
     repeat = parser.parse_args().repeat
-    print(
-        f"{'answer':<16} {'cold wall':>10} {'cold CPU':>10} {'warm wall':>10} {'warm CPU':>10} {'cold/warm CPU':>14}   (milliseconds, medians)"
-    )
+    heads = " ".join(f"{head:>10}" for head in ("cold wall", "cold CPU", "warm wall", "warm CPU"))
+    print(f"{'answer':<16} {heads} {'cold/warm CPU':>14}   (milliseconds, medians)")
     for name, question in QUESTIONS:
         cold, warm = measure_cold(question, repeat), measure_warm(question, repeat)
         cells = " ".join(f"{1000 * value:10.1f}" for value in (*cold, *warm))
