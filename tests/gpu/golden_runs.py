@@ -177,7 +177,7 @@ def main(arguments):
         lines = read_lines(text)
         (parsed.out / f"{name}__{tag}.txt").write_text(render(lines))
         expected = undo_average([tuple(row.split()) for row in (LOSSES / f"{name}__megatron-lm.txt").read_text().splitlines()])
-        print(f"== {name} {tag}: exit {code}, {len(lines)} lines" + ("" if code == 0 else "\n" + text[-1500:]))
+        print(f"== {name} {tag}: exit {code}, {len(lines)} lines" + ("" if code == 0 else "\n" + text[-400:]))
         for actual, wanted in zip(lines, expected, strict=False):
             loss = abs(float(actual[1]) - float(wanted[1])) / float(wanted[1])
             norm = abs(float(actual[2]) - float(wanted[2])) / float(wanted[2])

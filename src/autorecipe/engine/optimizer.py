@@ -12,7 +12,7 @@ from typing import Any
 from autorecipe.engine import compat
 from autorecipe.engine.adam import Adam
 from autorecipe.engine.parallel import ParallelContext
-from autorecipe.engine.precision import parse_dtype, view_precision
+from autorecipe.engine.precision import parse_dtype, parse_number, view_precision
 from autorecipe.errors import Problem, UsageError
 from autorecipe.schema.run import RunConfig
 
@@ -40,7 +40,7 @@ def build_optimizer_config(run: RunConfig) -> Any:
     for path, value in run.values.items():
         field = path.removeprefix("optimizer.")
         if field != path and field in known and field != "timers" and value is not None:
-            arguments[field] = parse_dtype(value) if field.endswith("dtype") else value
+            arguments[field] = parse_dtype(value) if field.endswith("dtype") else parse_number(value)
     precision = view_precision(run)
     arguments.update(precision.loss_scaling)
     arguments.update(

@@ -101,6 +101,11 @@ def parse_dtype(value: Any) -> torch.dtype | None:
     return _DTYPES[name]
 
 
+def parse_number(value: Any) -> Any:
+    """Turn `inf`, `-inf` and `nan`, which configurations spell as text, into numbers; other values stay."""
+    return float(value) if isinstance(value, str) and value in ("inf", "-inf", "nan") else value
+
+
 def _read_preset(run: RunConfig) -> dict[str, Any]:
     value = run.get("mixed_precision", None)
     fields = {

@@ -17,7 +17,7 @@ import torch
 from autorecipe.config.views import moe_layer_pattern, view_layout
 from autorecipe.engine import compat, refusals
 from autorecipe.engine.options import EngineOptions, read_options
-from autorecipe.engine.precision import parse_dtype, view_precision
+from autorecipe.engine.precision import parse_dtype, parse_number, view_precision
 from autorecipe.errors import Problem, UsageError
 from autorecipe.schema.run import RunConfig
 
@@ -182,7 +182,7 @@ def _decode(name: str, value: Any) -> Any:
         return resolve_callable(value)
     if name == "window_size" and isinstance(value, list):
         return tuple(value)
-    return list(value) if isinstance(value, tuple) else value
+    return list(value) if isinstance(value, tuple) else parse_number(value)
 
 
 def resolve_callable(text: str) -> Any:

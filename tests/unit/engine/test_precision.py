@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from autorecipe.engine.precision import parse_dtype, view_precision
+from autorecipe.engine.precision import parse_dtype, parse_number, view_precision
 from autorecipe.errors import UsageError
 from autorecipe.schema.run import RunConfig
 
@@ -52,3 +52,8 @@ def test_parse_dtype(text, dtype):
 def test_parse_dtype_names_what_is_legal():
     with pytest.raises(UsageError, match="bf16"):
         parse_dtype("bf17")
+
+
+def test_numbers_that_are_not_finite_come_as_text():
+    assert parse_number("inf") == float("inf")
+    assert parse_number("adam") == "adam" and parse_number(3) == 3
