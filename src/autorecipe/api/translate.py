@@ -16,8 +16,10 @@ from autorecipe.schema.run import RunConfig
 from autorecipe.schema.translation import Translation
 from autorecipe.schema.value import FieldValue
 from autorecipe.translate.arguments import parse_arguments
+from autorecipe.translate.effective import effective_of
 from autorecipe.translate.forms import Words, read_yaml, words_of_namespace
 from autorecipe.translate.mapping import MappingTable, load_mapping
+from autorecipe.translate.reference import render_reference
 from autorecipe.translate.saved_args import load_saved_args
 from autorecipe.translate.shell import read_script
 from autorecipe.translate.to_bridge import translate_to_bridge
@@ -110,6 +112,13 @@ def recipe_module(recipe: str, *, release: str | None = None) -> str:
     """Return the module that exports a recipe's name, alias or canonical."""
     kind = _mapping_of(release)[0].load(recipe).kind
     return "megatron.bridge.perf_recipes" if kind is RecipeKind.BENCHMARK else "megatron.bridge.recipes"
+
+
+def option_reference(*, release: str | None = None) -> str:
+    """Return the reference page of Megatron-LM's options: what becomes of each, by status and layer."""
+    catalog, mapping = _mapping_of(release)
+    target = resolve_config(catalog.load(DEFAULT_RECIPE), catalog.schema(), ())
+    return render_reference(mapping, effective_of({}, mapping.table), target)
 
 
 def _read(source: MlmSource, mapping: MappingTable) -> tuple[Words, list[tuple[str, str]]]:

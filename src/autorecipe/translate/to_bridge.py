@@ -173,6 +173,24 @@ def _worth_setting(cell: Cell, config: MlmConfig, entries: Sequence[Entry]) -> b
     return not (cell.path == "dataset.split" and config.on("mock_data"))
 
 
+def default_differs(entry: Entry, defaults: MlmConfig, target: RunConfig) -> bool:
+    """Return whether an option that is not given would have to be written for a target.
+
+    Args:
+        entry: an option with a rule.
+        defaults: effective configuration of an empty command line.
+        target: the recipe, resolved.
+    """
+    if entry.rule is None or entry.note.implicit == "never" or not entry.acts(defaults):
+        return False
+    if entry.option.dest in (*REQUIRED, *_FROM_RECIPE):
+        return False
+    for cell in entry.rule.forward(defaults):
+        if entry.option.dest == cell.dests[0] and cell.path in target.values and not agrees(cell, target):
+            return True
+    return False
+
+
 def agrees(cell: Cell, config: RunConfig) -> bool:
     """Return whether a configuration already says what a cell says; None, False and empty lists count as one."""
     if cell.matches is not None:

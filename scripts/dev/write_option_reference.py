@@ -1,0 +1,28 @@
+#!/usr/bin/env python3
+"""Write docs/reference/megatron-lm-options.md from the option table and the reviewed mapping. `--check` only compares."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+if importlib.util.find_spec("autorecipe") is None:
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
+
+from autorecipe.api.translate import option_reference
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "reference" / "megatron-lm-options.md"
+
+
+def main() -> int:
+    """Write the page, or say whether it is up to date."""
+    text = option_reference()
+    if "--check" in sys.argv[1:]:
+        return 0 if PAGE.read_text(encoding="utf-8") == text else 1
+    PAGE.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
