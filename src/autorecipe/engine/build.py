@@ -75,6 +75,8 @@ def wrap_model(run: RunConfig, chunks: list[Any], context: ParallelContext) -> l
     wrapped = [
         DistributedDataParallel(config, ddp_config, chunk, disable_bucketing=index > 0) for index, chunk in enumerate(chunks)
     ]
+    for chunk in wrapped:
+        apply.mark_hookless(chunk)
     if run.get("rng.data_parallel_random_init", None) is True:
         for chunk in wrapped:
             chunk.broadcast_params()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from autorecipe.engine import compat
+from autorecipe.engine import clipping, compat
 from autorecipe.engine.adam import Adam
 from autorecipe.engine.parallel import ParallelContext
 from autorecipe.engine.precision import parse_dtype, parse_number, view_precision
@@ -65,6 +65,7 @@ def build_optimizer(run: RunConfig, chunks: list[Any], context: ParallelContext)
     from megatron.core.optimizer import get_megatron_optimizer, get_standard_config_overrides
 
     use_own_adam()
+    clipping.install()
     config = build_optimizer_config(run)
     # Newer releases add the standard groups only where they are passed; passing them holds for all.
     return get_megatron_optimizer(config, chunks, config_overrides=get_standard_config_overrides(config))

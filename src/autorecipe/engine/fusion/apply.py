@@ -12,6 +12,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
+from autorecipe.engine.modules.norm import Norm
 from autorecipe.engine.options import EngineOptions, is_on
 
 
@@ -39,8 +40,38 @@ def fuse_model(model: Any, options: EngineOptions) -> None:
         _fuse_rotary(config)
         for module in model.modules():
             _fuse_mlp(module)
+            if isinstance(module, Norm) and module.is_rms:
+                module.is_fused = True
+    if is_on(options.fused_grad, default=True) and hasattr(model, "embedding"):
+        _fuse_embedding(model.embedding.word_embeddings)
     if is_on(options.fused_loss, default=True) and _has_fusible_loss(model):
         _fuse_loss(model)
+
+
+def _fuse_embedding(embedding: Any) -> None:
+    """Look up on one tensor-parallel rank; applies where the main gradient is there and no hook waits for the gradient."""
+    from autorecipe.engine.fusion.functions import Lookup
+
+    if embedding.tensor_model_parallel_size > 1:
+        return
+    unfused = embedding.forward
+
+    def look_up(ids: torch.Tensor) -> torch.Tensor:
+        weight = embedding.weight
+        has_main_grad = getattr(weight, "main_grad", None) is not None and torch.is_grad_enabled()
+        if not has_main_grad or not getattr(weight, "reduces_without_hook", False):
+            return unfused(ids)
+        return Lookup.apply(ids, weight)
+
+    embedding.forward = look_up
+
+
+def mark_hookless(chunk: Any) -> None:
+    """Mark the parameters of a wrapped chunk whose gradients are reduced at the end of the step, not from hooks."""
+    if chunk.ddp_config.overlap_grad_reduce:
+        return
+    for parameter in chunk.parameters():
+        parameter.reduces_without_hook = True
 
 
 def _has_fusible_loss(model: Any) -> bool:

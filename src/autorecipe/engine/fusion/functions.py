@@ -75,3 +75,42 @@ class LinearCrossEntropy(torch.autograd.Function):
         grad_hidden = ((grad_logits @ weight) * scale).to(hidden.dtype)
         grad_weight = add_weight_gradient(weight, grad_logits, (hidden * scale).to(hidden.dtype))
         return grad_hidden, grad_weight, None
+
+
+class RmsNorm(torch.autograd.Function):
+    """RMS normalisation of the last dimension."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+        """Return x [..., H] normalised and scaled by weight [H]."""
+        rows = x.reshape(-1, x.shape[-1])
+        out, scale = kernels.rms_norm(rows, weight, eps)
+        ctx.save_for_backward(rows, weight, scale)
+        return out.view(x.shape)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
+        """Return the gradients of x and of the weight."""
+        rows, weight, scale = ctx.saved_tensors
+        grad = grads[0].reshape(rows.shape)
+        grad_x, grad_weight = kernels.rms_norm_backward(rows, weight, scale, grad.contiguous())
+        return grad_x.view(grads[0].shape), grad_weight.to(weight.dtype), None
+
+
+class Lookup(torch.autograd.Function):
+    """Embedding whose gradient is added to the rows of the main gradient, without a dense gradient in between."""
+
+    @staticmethod
+    def forward(ctx: Any, ids: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        """Return [..., H] from int64 ids [...] and weight [V, H]."""
+        ctx.save_for_backward(ids)
+        ctx.weight = weight
+        return torch.nn.functional.embedding(ids, weight)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[None, None]:
+        """Add to the main gradient, equal ids in a fixed order."""
+        (ids,) = ctx.saved_tensors
+        rows = grads[0].reshape(-1, grads[0].shape[-1]).to(ctx.weight.main_grad.dtype)
+        ctx.weight.main_grad.index_put_((ids.reshape(-1),), rows, accumulate=True)
+        return None, None

@@ -11,6 +11,7 @@ import triton.language as tl
 
 _BLOCK = 1024
 _VOCABULARY_BLOCK = 8192
+_NORM_PROGRAMS = 528  # four for each multiprocessor of a Hopper GPU; each adds up weight gradients over its rows
 
 
 @triton.jit
@@ -77,6 +78,40 @@ def _rotate_kernel(  # type: ignore[no-untyped-def]
         kept = (head[:, None] < heads) & (rest[None, :] < REST)
         values = tl.load(source + 2 * HALF + rest[None, :], mask=kept)
         tl.store(target + 2 * HALF + rest[None, :], values, mask=kept)
+
+
+@triton.jit
+def _rms_norm_kernel(x_ptr, weight_ptr, out_ptr, scale_ptr, width, eps, BLOCK: tl.constexpr):  # type: ignore[no-untyped-def]
+    row = tl.program_id(0).to(tl.int64)
+    columns = tl.arange(0, BLOCK)
+    inside = columns < width
+    x = tl.load(x_ptr + row * width + columns, mask=inside, other=0.0).to(tl.float32)
+    weight = tl.load(weight_ptr + columns, mask=inside, other=0.0).to(tl.float32)
+    scale = tl.rsqrt(tl.sum(x * x, 0) / width + eps)
+    tl.store(scale_ptr + row, scale)
+    tl.store(out_ptr + row * width + columns, x * scale * weight, mask=inside)
+
+
+@triton.jit
+def _rms_norm_backward_kernel(  # type: ignore[no-untyped-def]
+    x_ptr, weight_ptr, scale_ptr, grad_ptr, grad_x_ptr, grad_weight_ptr, rows, width, programs, BLOCK: tl.constexpr
+):
+    program = tl.program_id(0)
+    columns = tl.arange(0, BLOCK)
+    inside = columns < width
+    weight = tl.load(weight_ptr + columns, mask=inside, other=0.0).to(tl.float32)
+    grad_weight = tl.zeros((BLOCK,), dtype=tl.float32)
+    for row in range(program, rows, programs):
+        start = (row + program * 0).to(tl.int64) * width  # a tensor in every kind of loop
+        x = tl.load(x_ptr + start + columns, mask=inside, other=0.0).to(tl.float32)
+        grad = tl.load(grad_ptr + start + columns, mask=inside, other=0.0).to(tl.float32)
+        scale = tl.load(scale_ptr + row)
+        normal = x * scale
+        inner = grad * weight
+        grad_x = scale * (inner - normal * (tl.sum(inner * normal, 0) / width))
+        tl.store(grad_x_ptr + start + columns, grad_x, mask=inside)
+        grad_weight += grad * normal
+    tl.store(grad_weight_ptr + program * width + columns, grad_weight, mask=inside)
 
 
 @triton.jit
@@ -156,6 +191,35 @@ def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, *, inverse: bo
         num_warps=2,
     )
     return out
+
+
+def rms_norm(x: torch.Tensor, weight: torch.Tensor, eps: float) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return x / rms(x) x weight, [N, H], and 1 / rms of each row, float32 [N]."""
+    rows, width = x.shape
+    out = torch.empty_like(x)
+    scale = torch.empty(rows, dtype=torch.float32, device=x.device)
+    block = triton.next_power_of_2(width)
+    _rms_norm_kernel[(rows,)](x, weight, out, scale, width, eps, BLOCK=block, num_warps=_warps(block))
+    return out, scale
+
+
+def rms_norm_backward(
+    x: torch.Tensor, weight: torch.Tensor, scale: torch.Tensor, grad: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the gradients of x, [N, H], and of the weight, float32 [H]."""
+    rows, width = x.shape
+    programs = min(rows, _NORM_PROGRAMS)
+    grad_x = torch.empty_like(x)
+    partial = torch.empty((programs, width), dtype=torch.float32, device=x.device)
+    block = triton.next_power_of_2(width)
+    _rms_norm_backward_kernel[(programs,)](
+        x, weight, scale, grad, grad_x, partial, rows, width, programs, BLOCK=block, num_warps=_warps(block)
+    )
+    return grad_x, partial.sum(0)
+
+
+def _warps(block: int) -> int:
+    return max(1, min(16, block // 512))
 
 
 def cross_entropy_(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:

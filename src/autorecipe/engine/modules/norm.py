@@ -27,6 +27,7 @@ class Norm(torch.nn.Module):
         self.shape = (hidden_size,)
         self.is_rms = config.normalization == "RMSNorm"
         self.is_zero_centered = bool(config.layernorm_zero_centered_gamma)
+        self.is_fused = False
         device = torch.device("cpu") if config.use_cpu_initialization else torch.cuda.current_device()
         start = 0.0 if self.is_zero_centered else 1.0
         self.weight = _marked(torch.full(self.shape, start, device=device, dtype=config.params_dtype), config)
@@ -37,6 +38,10 @@ class Norm(torch.nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Normalise the last dimension; shape and type are kept."""
         weight = self.weight + 1 if self.is_zero_centered else self.weight
+        if self.is_fused:
+            from autorecipe.engine.fusion.functions import RmsNorm
+
+            return RmsNorm.apply(x, weight, self.eps)
         if self.is_rms:
             return F.rms_norm(x, self.shape, weight, self.eps)
         return F.layer_norm(x, self.shape, weight, self.bias, self.eps)
