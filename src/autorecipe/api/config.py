@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autorecipe.api.resolve import resolve_run
@@ -85,7 +85,7 @@ def _load_file(words: Sequence[str], *, release: str | None, world_size: int | N
         return config
     shown = ", ".join(unknown[:5]) + (f" and {len(unknown) - 5} more" if len(unknown) > 5 else "")
     note = f"{path.name} has keys that release {schema.release} does not declare, treated like convergence: {shown}"
-    return RunConfig(**{**vars(config), "notes": (*config.notes, note)})
+    return replace(config, notes=(*config.notes, note))
 
 
 def _read(path: Path) -> str:

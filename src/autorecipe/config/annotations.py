@@ -228,6 +228,8 @@ def _check_scalar(spec: TypeSpec, value: FieldValue) -> Checked:
         legal = any(value == choice and type(value) is type(choice) for choice in spec.choices)
         return Checked(legal, value)
     if spec.kind == "dtype":
+        if isinstance(value, dict) and value.get("_call_") is False:  # Bridge's own way to write one
+            value = value.get("_target_")
         name = DTYPES.get(str(value).removeprefix("torch.")) if isinstance(value, str | int) else None
         return Checked(name is not None and not isinstance(value, bool), f"torch.{name}")
     if spec.kind == "enum":

@@ -13,14 +13,13 @@ from typing import Any
 from autorecipe.config.annotations import check_value, describe_type
 from autorecipe.config.grammar import Operation, render_value
 from autorecipe.config.keys import CLASS_MARK, KeyKind, has_children, locate_key
-from autorecipe.config.overrides import Override, hint_at_keys, render_for_message
+from autorecipe.config.overrides import Override, hint_at_keys, render_for_message, render_section
 from autorecipe.config.sections import NULLABLE_SECTIONS
 from autorecipe.config.state import Resolution
 from autorecipe.errors import Problem, UsageError
 from autorecipe.schema.run import Origin, OriginKind
 from autorecipe.schema.value import FieldValue
 
-MIXED_PRECISION_CLASS = "megatron.bridge.training.mixed_precision.MixedPrecisionConfig"
 COMPLETE_MODEL_FIELDS = 50
 """A recipe that knows fewer model fields was evaluated without its model class: an absent model path then proves nothing."""
 
@@ -93,23 +92,21 @@ def _closed_section(state: Resolution, override: Override) -> Problem | None:
     if is_open and not isinstance(current, str):
         return None
     leaf = override.path.split(".", 1)[1]
-    value = render_value(override.value)
+    wanted = {leaf: override.value}
     if isinstance(current, str):
-        fields = {name.split(".", 1)[1]: state.values[name] for name in state.children(section)}
-        shown = {key: fields[key] for key in ("bf16", "fp16", "params_dtype", "pipeline_dtype") if fields.get(key)}
-        text = ",".join(f"{key}:{render_value(item)}" for key, item in {**shown}.items())
+        kept = {name: state.get(f"{section}.{name}") for name in ("bf16", "fp16", "params_dtype", "pipeline_dtype")}
+        built = render_section(section, nullable.target, {**{name: item for name, item in kept.items() if item}, **wanted})
         return Problem(
             code="TRAP-MPNAME",
             path=override.path,
             message=f"{section} is the preset name {current!r} here, which has no fields to set",
-            hint=f'replace the name by an object: "{section}={{_target_:{MIXED_PRECISION_CLASS},{text},{leaf}:{value}}}"',
+            hint=f'replace the name by an object: "{built}"',
         )
-    built = f"_target_:megatron.bridge...{nullable.class_name or 'CLASS'},{leaf}:{value}"
     return Problem(
         code="unset-section",
         path=override.path,
         message=f"{section} is null in this recipe, so it has no fields to set",
-        hint=f'build it: "{section}={{{built}}}", or start from a recipe that has it',
+        hint=f'build it: "{render_section(section, nullable.target, wanted)}", or start from a recipe that has it',
     )
 
 
@@ -150,7 +147,9 @@ def _apply_section(state: Resolution, override: Override) -> Problem | None:
     if absent is not None:
         return absent
     if value == {} and not state.has_section(path):
-        hint = f'give the class: "{path}={{_target_:megatron.bridge...CLASS, ...}}"'
+        nullable = NULLABLE_SECTIONS.get(path)
+        target = nullable.target if nullable is not None else "CLASS"
+        hint = f'give the class: "{render_section(path, target, {})}"'
         message = f"is {render_for_message(state.get(path))} here, and an empty dictionary builds nothing"
         return Problem(code="unset-section", path=path, message=message, hint=hint)
     if value == {}:
@@ -187,8 +186,8 @@ def _build_section(state: Resolution, section: str, class_name: str, text: str) 
     _write(state, section + CLASS_MARK, class_name, text)
     for path, declared in state.schema.items():
         belongs = not declared.config_classes or class_name in declared.config_classes
-        if path.startswith(section + ".") and belongs and declared.default != "<required>":
-            state.values[path] = declared.default
+        if path.startswith(section + ".") and belongs:
+            state.values[path] = None if declared.default == "<required>" else declared.default
             state.origins[path] = Origin(kind=OriginKind.DEFAULT, detail=class_name)
 
 

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 from autorecipe.config.contract import DIMENSIONS, SAME, Contract, dimension_of
 from autorecipe.config.diff import is_empty_holder
-from autorecipe.config.grammar import GrammarError, render_value
-from autorecipe.config.overrides import render_override
+from autorecipe.config.grammar import GrammarError
+from autorecipe.config.overrides import render_override, render_section
+from autorecipe.config.sections import NULLABLE_SECTIONS
 from autorecipe.config.views import view_seq_length
 from autorecipe.schema.run import OriginKind, RunConfig
 from autorecipe.schema.value import UNKNOWN, FieldValue, Unknown
@@ -29,7 +30,6 @@ ARCHITECTURE = (
     "model.hybrid_layer_pattern",
     "model._class",
 )
-PRECISION_CLASS = "megatron.bridge.training.mixed_precision.MixedPrecisionConfig"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -246,8 +246,7 @@ def _precision_object(reference: RunConfig) -> str:
     }
     if not fields:
         return "mixed_precision=null"
-    text = ",".join(f"{name}:{render_value(value)}" for name, value in fields.items())
-    return f"mixed_precision={{_target_:{PRECISION_CLASS},{text}}}"
+    return render_section("mixed_precision", NULLABLE_SECTIONS["mixed_precision"].target, fields)
 
 
 def _tokens_per_step(config: RunConfig) -> int | None:

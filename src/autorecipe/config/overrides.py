@@ -251,6 +251,21 @@ def render_override(path: str, value: FieldValue, *, operation: Operation = Oper
     return f"{PREFIXES[operation]}{path}={render_value(value)}"
 
 
+def render_section(section: str, target: str, fields: Mapping[str, FieldValue]) -> str:
+    """Render an override that builds a whole section from its class.
+
+    Args:
+        section: such as `mixed_precision`.
+        target: import path of the class.
+        fields: values by field name; dtypes are written so that Bridge builds them.
+    """
+    parts = [f"_target_:{target}"]
+    for name, value in fields.items():
+        is_dtype = isinstance(value, str) and value.startswith("torch.")
+        parts.append(f"{name}:{{_target_:{value},_call_:false}}" if is_dtype else f"{name}:{render_value(value)}")
+    return f"{section}={{{','.join(parts)}}}"
+
+
 def render_overrides(overrides: Iterable[Override]) -> tuple[str, ...]:
     """Render checked overrides, one text each."""
     return tuple(

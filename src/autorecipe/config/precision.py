@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from importlib import resources
 
 from autorecipe.config.keys import CLASS_MARK
+from autorecipe.config.overrides import render_section
+from autorecipe.config.sections import NULLABLE_SECTIONS
 from autorecipe.config.state import Resolution, show
 from autorecipe.config.traps import PRECISION_FIELDS, PRECISION_TARGETS
 from autorecipe.errors import Problem, UsageError, unknown_name
@@ -107,8 +109,9 @@ def _keep_pairs_equal(state: Resolution) -> None:
 def _remedy(state: Resolution, field: str, path: str) -> str:
     wanted = show(state.get(path))
     if isinstance(state.get(SECTION), str):
-        keep = {name: state.values.get(f"{SECTION}.{name}") for name in ("bf16", "fp16", "params_dtype", "pipeline_dtype")}
-        text = ",".join(f"{name}:{show(value)}" for name, value in keep.items() if value and name != field)
-        target = "megatron.bridge.training.mixed_precision.MixedPrecisionConfig"
-        return f"put the field on a mixed_precision object: 'mixed_precision={{_target_:{target},{text},{field}:{wanted}}}'"
+        keep = {name: state.get(f"{SECTION}.{name}") for name in ("bf16", "fp16", "params_dtype", "pipeline_dtype")}
+        fields = {**{name: value for name, value in keep.items() if value}, field: state.get(path)}
+        return (
+            f"put the field on a mixed_precision object: '{render_section(SECTION, NULLABLE_SECTIONS[SECTION].target, fields)}'"
+        )
     return f"set {SECTION}.{field}={wanted}"

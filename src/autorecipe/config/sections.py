@@ -10,23 +10,23 @@ class NullableSection:
     """A section that may be null.
 
     Attributes:
-        class_name: configuration class upstream builds for it; empty where several fit.
+        target: import path of the configuration class that upstream builds for it.
         takes_name: whether the name of a preset may stand for it.
     """
 
-    class_name: str = ""
+    target: str
     takes_name: bool = False
 
 
 NULLABLE_SECTIONS = {
-    "ft": NullableSection(class_name="FaultToleranceConfig"),
-    "straggler": NullableSection(class_name="StragglerDetectionConfig"),
-    "nvrx_straggler": NullableSection(class_name="NVRxStragglerDetectionConfig"),
-    "profiling": NullableSection(class_name="ProfilingConfig"),
-    "peft": NullableSection(),
-    "comm_overlap": NullableSection(class_name="CommOverlapConfig"),
-    "mixed_precision": NullableSection(class_name="MixedPrecisionConfig", takes_name=True),
-    "tensor_inspect": NullableSection(class_name="TensorInspectConfig"),
-    "inprocess_restart": NullableSection(class_name="InProcessRestartConfig"),
+    "ft": NullableSection(target="megatron.bridge.training.config.FaultToleranceConfig"),
+    "straggler": NullableSection(target="megatron.bridge.training.config.StragglerDetectionConfig"),
+    "nvrx_straggler": NullableSection(target="megatron.bridge.training.config.NVRxStragglerDetectionConfig"),
+    "profiling": NullableSection(target="megatron.bridge.training.config.ProfilingConfig"),
+    "peft": NullableSection(target="megatron.bridge.peft.lora.LoRA"),
+    "comm_overlap": NullableSection(target="megatron.bridge.training.comm_overlap.CommOverlapConfig"),
+    "mixed_precision": NullableSection(target="megatron.bridge.training.mixed_precision.MixedPrecisionConfig", takes_name=True),
+    "tensor_inspect": NullableSection(target="megatron.bridge.training.config.TensorInspectConfig"),
+    "inprocess_restart": NullableSection(target="megatron.bridge.training.config.InProcessRestartConfig"),
 }
 """Optional sections of ConfigContainer (megatron/bridge/training/config.py:962 @ 0.6.2)."""

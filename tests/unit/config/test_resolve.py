@@ -117,6 +117,25 @@ def test_fields_of_a_null_section_cannot_be_set(make_recipe, schema):
         resolve_config(make_recipe(), schema, ["comm_overlap.tp_comm_overlap=true"])
 
 
+@pytest.mark.parametrize(
+    ("preset", "typed"),
+    [
+        (None, "comm_overlap.tp_comm_overlap=false"),
+        ("bf16_mixed", "mixed_precision.grad_reduce_in_fp32=false"),
+        (None, "peft.dim=8"),
+    ],
+)
+def test_the_hint_for_a_closed_section_can_be_run(make_recipe, schema, preset, typed):
+    recipe = make_recipe(mixed_precision=preset)
+    with pytest.raises(UsageError) as caught:
+        resolve_config(recipe, schema, [typed])
+    fixed = caught.value.problems[0].hint.partition('"')[2].partition('"')[0]
+    path, _, _ = typed.partition("=")
+    config = resolve_config(recipe, schema, [fixed])
+    assert config.get(path) in (False, 8)
+    assert not config.notes
+
+
 def test_either_distributed_optimizer_turns_both_on(make_recipe, schema):
     recipe = make_recipe(optimizer__use_distributed_optimizer=True, ddp__use_distributed_optimizer=True)
     config = resolve_config(recipe, schema, ["ddp.use_distributed_optimizer=false"])
