@@ -1,10 +1,10 @@
 """Write the data files that no wheel contains, from tables of facts.
 
-    python scripts/import_facts.py --tables DIR --release 0.6.2
+    python scripts/import_facts.py --tables DIR
 
 `DIR` holds `fields.csv` (layer of change of each configuration path), `mlm_args.csv` (Megatron-LM options and the Bridge field
 of each), `hf_configs/ORG__NAME.json` (configuration with `_sources`, `_confidence`, `_missing`) and `param_counts.json`
-(parameters counted by instantiating a model without memory). Written are `layers.jsonl`, `options.jsonl` of each release and
+(parameters counted by instantiating a model without memory). Written are `layers.jsonl`, `option_mapping.jsonl` and
 `models.jsonl`, which are from then on the reviewed form.
 """
 
@@ -32,12 +32,10 @@ def main() -> None:
     """Convert every table that is there."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tables", type=Path, required=True)
-    parser.add_argument("--release", action="append", default=[], help="release whose options.jsonl to write")
     arguments = parser.parse_args()
     write_lines(DATA / "layers.jsonl", layer_lines(arguments.tables / "fields.csv"))
     write_lines(DATA / "models.jsonl", model_lines(arguments.tables))
-    for release in arguments.release:
-        write_lines(DATA / "releases" / release / "options.jsonl", option_lines(arguments.tables / "mlm_args.csv"))
+    write_lines(DATA / "option_mapping.jsonl", option_lines(arguments.tables / "mlm_args.csv"))
 
 
 def layer_lines(path: Path) -> list[dict[str, Any]]:
@@ -77,7 +75,7 @@ def option_lines(path: Path) -> list[dict[str, Any]]:
             "note": row["note"],
         }
         lines.append({name: value for name, value in line.items() if value not in ("", [], None) or name == "flag"})
-    return lines
+    return sorted(lines, key=lambda line: str(line["flag"]))
 
 
 def model_lines(tables: Path) -> list[dict[str, Any]]:

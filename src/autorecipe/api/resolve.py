@@ -18,7 +18,7 @@ def resolve_run(
     """Return what would run.
 
     Args:
-        name: recipe name, alias or canonical.
+        name: recipe name, alias or canonical, or `PATH.py:FUNCTION`.
         overrides: texts in the override grammar.
         release: Bridge release of the catalog; the newest shipped one by default.
         world_size: number of GPUs; by default the count in a benchmark recipe's name, else unknown.
@@ -27,7 +27,8 @@ def resolve_run(
         UsageError: an unknown recipe, or overrides that upstream would refuse (all at once).
         NegativeAnswer: a recipe that fails in upstream itself.
     """
+    from autorecipe.api.recipes import find_recipe
     from autorecipe.catalog.store import open_catalog
 
-    catalog = open_catalog(release)
-    return resolve_config(catalog.load(name), catalog.schema(), overrides, world_size=world_size)
+    recipe = find_recipe(name, release=release)
+    return resolve_config(recipe, open_catalog(recipe.release).schema(), overrides, world_size=world_size)

@@ -16,6 +16,7 @@ from typing import Any
 from autorecipe.catalog.declarations import schema_lines, subclasses_of
 from autorecipe.catalog.files import write_lines
 from autorecipe.catalog.naming import LIBRARY_SUFFIX, modality_of, mode_of, parse_name
+from autorecipe.catalog.options import option_lines
 from autorecipe.catalog.records import (
     HABITS,
     Base,
@@ -86,6 +87,8 @@ class Evaluation:
         versions: Python, torch, transformers and Megatron-Core in the subprocess.
         standins: packages that were stand-ins.
         sections: path -> ids of the classes that may stand there, recipes or not.
+        options: Megatron-LM options of the tree.
+        no_options: why there are none.
     """
 
     records: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -94,10 +97,13 @@ class Evaluation:
     versions: dict[str, str] = field(default_factory=dict)
     standins: set[str] = field(default_factory=set)
     sections: dict[str, list[str]] = field(default_factory=dict)
+    options: list[dict[str, Any]] = field(default_factory=list)
+    no_options: str = ""
 
 
 def write_release(directory: Path, evaluation: Evaluation, inputs: Inputs) -> dict[str, Any]:
     """Write the files of a release into an empty directory; return the content of `release.json`."""
+    _name_models(evaluation)
     table = BaseTable(_stored_bases(evaluation.bases))
     records = [evaluation.records[key] for key in sorted(evaluation.records)]
     on_by_index = {index: needed_bases(table, record["bases"]) for index, record in enumerate(records) if "fields" in record}
@@ -120,9 +126,32 @@ def write_release(directory: Path, evaluation: Evaluation, inputs: Inputs) -> di
     rows.sort(key=lambda row: str(row[0]))
     _write_table(directory / "summaries.json", SUMMARY_COLUMNS, rows)
     write_lines(directory / "schema.jsonl", schema_lines(evaluation.bases, evaluation.sections, records))
+    if evaluation.options:
+        write_lines(directory / "options.jsonl", option_lines(evaluation.options, core_release=inputs.core_release))
     meta = _meta(records, rows, evaluation, inputs, common)
     (directory / "release.json").write_text(json.dumps(meta, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     return meta
+
+
+def _name_models(evaluation: Evaluation) -> None:
+    """Replace digests in the ids of model bases: the most used form of a model has none, others are numbered."""
+    uses: dict[str, int] = {}
+    for record in evaluation.records.values():
+        base_id = record.get("bases", {}).get("model", "")
+        uses[base_id] = uses.get(base_id, 0) + 1
+    forms: dict[str, list[str]] = {}
+    for base_id in evaluation.bases:
+        if base_id.startswith("model:"):
+            forms.setdefault(base_id.rpartition("~")[0], []).append(base_id)
+    names: dict[str, str] = {}
+    for model, ids in forms.items():
+        ids.sort(key=lambda base_id: (-uses.get(base_id, 0), base_id))
+        names |= {base_id: model if number == 1 else f"{model}~{number}" for number, base_id in enumerate(ids, start=1)}
+    evaluation.bases = {names.get(base_id, base_id): description for base_id, description in evaluation.bases.items()}
+    for record in evaluation.records.values():
+        bases = record.get("bases", {})
+        if "model" in bases:
+            bases["model"] = names.get(bases["model"], bases["model"])
 
 
 def _add_habits(table: BaseTable, records: list[dict[str, Any]], on_by_index: dict[int, dict[str, str]]) -> None:
@@ -183,7 +212,7 @@ def _recipe_line(record: Mapping[str, Any], keys: Mapping[str, str], inputs: Inp
         "name": keys[record["name"]],
         "aliases": sorted(keys[alias] for alias in record["aliases"]),
         "kind": record["kind"],
-        "family": record["module"].split(".")[3] if record["module"].count(".") > 3 else record["module"].split(".")[-1],
+        "family": _family(record["module"]),
         "mode": mode.value if mode else None,
         "source": f"{record['file']}:{record['line']}",
         "inputs": hashlib.sha256("\n".join(evidence).encode()).hexdigest()[:16],
@@ -191,6 +220,12 @@ def _recipe_line(record: Mapping[str, Any], keys: Mapping[str, str], inputs: Inp
         "status": record["status"],
         "error": record.get("error", ""),
     }
+
+
+def _family(module: str) -> str:
+    """Return upstream's folder: the part after the recipe package, or the package itself."""
+    parts = module.split(".")
+    return parts[3] if len(parts) > 3 else parts[-1]
 
 
 def _model_ids(record: Mapping[str, Any]) -> list[str]:
@@ -322,6 +357,8 @@ def _meta(
         "failed": {record["name"]: record.get("error", "") for record in records if record["status"] != "ok"},
         "broken_modules": dict(sorted(evaluation.broken_modules.items())),
         "collisions": collisions,
+        "options": len(evaluation.options),
+        "no_options": evaluation.no_options,
         "config_origins": dict(sorted(inputs.config_origins.items())),
         "common_bases": dict(common),
         "subclasses": subclasses_of(evaluation.bases),

@@ -6,7 +6,6 @@ A release directory appears whole or not at all: it is written beside its place 
 from __future__ import annotations
 
 import contextlib
-import shutil
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -16,15 +15,12 @@ from typing import Any
 
 from autorecipe.catalog.assembly import Inputs, write_release
 from autorecipe.catalog.configs import ConfigSet, gather_configs
-from autorecipe.catalog.files import DATA
 from autorecipe.catalog.source import open_bridge, open_core
 from autorecipe.catalog.worker import Progress, Request, evaluate
 from autorecipe.errors import EnvironmentProblem, NegativeAnswer, Problem
 
 DEFAULT_SECONDS = 30.0
 """Time limit for one call of a recipe function; the slowest shipped one takes 0.3 seconds."""
-
-OPTIONS = "options.jsonl"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +73,6 @@ def build_catalog(options: BuildOptions, out: Path, *, progress: Progress | None
     with tempfile.TemporaryDirectory(prefix=".building-", dir=out) as temporary:
         directory, meta = _build(options, Path(temporary), progress)
         target = out / str(meta["release"])
-        _keep_options(target, directory, str(meta["release"]))
         with _replacing(target):
             directory.rename(target)
     return BuildReport(directory=target, meta=meta, seconds=time.monotonic() - started)
@@ -103,7 +98,6 @@ def verify_catalog(options: BuildOptions, directory: Path | None, *, progress: P
         problems = [
             Problem(code="catalog-differs", path=str(name), message=difference)
             for name, difference in compare_directories(directory, fresh)
-            if name.name != OPTIONS
         ]
     if problems:
         raise NegativeAnswer(problems)
@@ -183,17 +177,6 @@ def _build(options: BuildOptions, temporary: Path, progress: Progress | None) ->
 def _used_origins(configs: ConfigSet, records: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     used = {hf_id for record in records.values() for hf_id in record.get("hub", {}).get("model_ids", ())}
     return {hf_id: path for hf_id, path in configs.origins.items() if hf_id in used}
-
-
-def _keep_options(target: Path, directory: Path, release: str) -> None:
-    """Carry over the Megatron-LM option table, which no wheel contains: from the old directory, else the newest shipped one."""
-    shipped = DATA / "releases"
-    numbers = release.partition("+")[0]
-    candidates = [target / OPTIONS, shipped / numbers / OPTIONS, *sorted(shipped.glob(f"*/{OPTIONS}"), reverse=True)]
-    for candidate in candidates:
-        if candidate.is_file():
-            shutil.copyfile(candidate, directory / OPTIONS)
-            return
 
 
 @contextlib.contextmanager

@@ -12,10 +12,7 @@ Start reading at `load_own_recipe`.
 from __future__ import annotations
 
 import dataclasses
-import difflib
-import json
 import os
-import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -140,6 +137,8 @@ def load_own_recipe(target: str, catalog: Catalog) -> Recipe:
 def _with_values(base: Recipe, values: Mapping[str, Any], catalog: Catalog, target: str) -> dict[str, FieldValue]:
     if base.status != "ok" and not base.fields:
         raise UsageError(Problem(code="recipe-fails", path=target, message=f"{base.name} cannot be built: {base.error}"))
+    import difflib
+
     schema = catalog.schema()
     fields = dict(base.fields)
     problems = []
@@ -165,6 +164,9 @@ def _with_values(base: Recipe, values: Mapping[str, Any], catalog: Catalog, targ
 
 
 def _run(path: Path, function: str) -> dict[str, Any]:
+    import json
+    import subprocess
+
     package_root = str(Path(__file__).resolve().parents[2])
     paths = [package_root, os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(item for item in paths if item)}

@@ -199,10 +199,11 @@ def _fold(text: str) -> str:
     return re.sub(r"[^a-z0-9]", "", text.lower())
 
 
-def _preference(summary: RecipeSummary) -> tuple[bool, bool, bool, int, str]:
+def _preference(summary: RecipeSummary) -> tuple[bool, bool, bool, bool, int, str]:
     return (
         summary.status != "ok",
         summary.kind is RecipeKind.BENCHMARK,
+        summary.variant is not None,
         summary.alias_of is None,
         len(summary.name),
         summary.name,

@@ -15,11 +15,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from autorecipe.catalog import cards, options
 from autorecipe.catalog.files import DATA, find_line, read_json, read_lines
 from autorecipe.catalog.naming import LIBRARY_SUFFIX, forward_step_of, modality_of, parse_name
 from autorecipe.catalog.records import Base, BaseTable, add_common
-from autorecipe.catalog.schema import load_schema
 from autorecipe.errors import Problem, UsageError, unknown_name
 from autorecipe.schema.card import ModelCard
 from autorecipe.schema.field import ConfigSchema
@@ -125,15 +123,21 @@ class Catalog:
 
     @functools.cached_property
     def _schema(self) -> ConfigSchema:
+        from autorecipe.catalog.schema import load_schema
+
         return load_schema(self.directory / "schema.jsonl", release=self.release, subclasses=self.meta["subclasses"])
 
     @functools.cached_property
     def _mlm_options(self) -> Mapping[str, MlmOption]:
-        return options.load_options(self.directory / "options.jsonl")
+        from autorecipe.catalog.options import load_options
+
+        return load_options(self.directory / "options.jsonl")
 
     @functools.cached_property
     def _model_cards(self) -> Mapping[str, ModelCard]:
-        return cards.load_cards(self)
+        from autorecipe.catalog.cards import load_cards
+
+        return load_cards(self)
 
     def _read_recipe(self, summary: RecipeSummary) -> Recipe:
         canonical = summary.alias_of or summary.name

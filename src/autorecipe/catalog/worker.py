@@ -174,6 +174,8 @@ def _run_once(
                 board.found(event, len(chosen))
             elif event["event"] == "sections":
                 board.evaluation.sections = event["sections"]
+                board.evaluation.options = event["options"]
+                board.evaluation.no_options = event["no_options"]
             elif event["event"] == "begin":
                 current = event["function"]
                 limit = 3 * request.seconds + GRACE_SECONDS

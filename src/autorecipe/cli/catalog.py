@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from autorecipe.cli.output import emit, format_option
+from autorecipe.cli.output import emit_plain, format_option
 from autorecipe.cli.table import print_table
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from autorecipe.catalog.build import BuildOptions
 
 _PATH = click.Path(path_type=Path)
@@ -62,7 +60,7 @@ def build(out: Path, output_format: str, **source: Any) -> None:
 
     with show_progress("evaluating") as progress:
         report = build_catalog(_options(source), out, progress=progress)
-    emit(report, output_format=output_format, render=lambda console: _print_build(console, report, out))
+    emit_plain(report, output_format=output_format, render=lambda: _print_build(report, out))
 
 
 @catalog.command()
@@ -76,12 +74,10 @@ def verify(against: Path | None, output_format: str, **source: Any) -> None:
 
     with show_progress("evaluating") as progress:
         report = verify_catalog(_options(source), against, progress=progress)
-    emit(
+    emit_plain(
         report,
         output_format=output_format,
-        render=lambda console: console.print(
-            f"{report.directory} is what {report.meta['release']} gives ({report.seconds:.0f} s)"
-        ),
+        render=lambda: click.echo(f"{report.directory} is what {report.meta['release']} gives ({report.seconds:.0f} s)"),
     )
 
 
@@ -92,7 +88,7 @@ def releases(output_format: str) -> None:
     from autorecipe.catalog.store import open_catalog, shipped_releases
 
     rows = [dict(open_catalog(release).meta, directory=str(open_catalog(release).directory)) for release in shipped_releases()]
-    emit(rows, output_format=output_format, render=lambda _: _print_releases(rows))
+    emit_plain(rows, output_format=output_format, render=lambda: _print_releases(rows))
 
 
 def _options(source: dict[str, Any]) -> BuildOptions:
@@ -109,17 +105,17 @@ def _options(source: dict[str, Any]) -> BuildOptions:
     )
 
 
-def _print_build(console: Console, report: Any, out: Path) -> None:
+def _print_build(report: Any, out: Path) -> None:
     meta = report.meta
-    console.print(f"{meta['release']}: {meta['names']} names, {meta['functions']} functions, {meta['aliases']} aliases")
-    console.print(f"with Megatron-Core {meta['core_release']}, in {report.seconds:.0f} s, at {report.directory}", markup=False)
+    click.echo(f"{meta['release']}: {meta['names']} names, {meta['functions']} functions, {meta['aliases']} aliases")
+    click.echo(f"with Megatron-Core {meta['core_release']}, in {report.seconds:.0f} s, at {report.directory}")
     for name, error in meta["failed"].items():
-        console.print(f"fails: {name}: {error.strip().splitlines()[0] if error.strip() else error}", markup=False)
+        click.echo(f"fails: {name}: {error.strip().splitlines()[0] if error.strip() else error}")
     for name, error in meta["broken_modules"].items():
-        console.print(f"not importable: {name}: {error}", markup=False)
+        click.echo(f"not importable: {name}: {error}")
     if meta["collisions"]:
-        console.print(f"exported by both packages: {', '.join(meta['collisions'])}", markup=False)
-    console.print(f"to use it: export AUTORECIPE_CATALOG={out}", markup=False)
+        click.echo(f"exported by both packages: {', '.join(meta['collisions'])}")
+    click.echo(f"to use it: export AUTORECIPE_CATALOG={out}")
 
 
 def _print_releases(rows: list[dict[str, Any]]) -> None:

@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from autorecipe.cli.output import emit, format_option
+from autorecipe.cli.output import emit_plain, format_option
 from autorecipe.cli.recipes import release_option
 from autorecipe.cli.table import print_table
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from autorecipe.api.models import ModelPage, ModelRow
 
 
@@ -31,7 +29,7 @@ def list_command(search: str | None, release: str | None, output_format: str) ->
     from autorecipe.api.models import list_models
 
     rows = list_models(search or "", release=release)
-    emit(rows, output_format=output_format, render=lambda _: _print_rows(rows))
+    emit_plain(rows, output_format=output_format, render=lambda: _print_rows(rows))
     if not rows:
         click.echo(f"no model has {search!r} in its id", err=True)
         return 1
@@ -50,7 +48,7 @@ def show(hf_id: str | None, hf_config: Path | None, release: str | None, output_
     if (hf_id is None) == (hf_config is None):
         raise click.UsageError("give a Hugging Face id, or --hf-config PATH")
     page = show_config(hf_config) if hf_config is not None else show_model(hf_id or "", release=release)
-    emit(page, output_format=output_format, render=lambda console: _print_page(console, page))
+    emit_plain(page, output_format=output_format, render=lambda: _print_page(page))
 
 
 def _print_rows(rows: tuple[ModelRow, ...]) -> None:
@@ -76,29 +74,27 @@ def _print_rows(rows: tuple[ModelRow, ...]) -> None:
     print_table(titles, cells, right=titles[1:7])
 
 
-def _print_page(console: Console, page: ModelPage) -> None:
+def _print_page(page: ModelPage) -> None:
     from autorecipe.units import render_count
 
-    console.print(f"[bold]{page.card.hf_model_id}[/bold]")
+    click.echo(f"{page.card.hf_model_id}")
     if page.count is None:
-        console.print(f"  parameters: unknown ({page.why_no_count})", markup=False)
+        click.echo(f"  parameters: unknown ({page.why_no_count})")
     else:
-        console.print(
-            f"  parameters (derived): {page.count.total:,} = {render_count(page.count.total)}, {page.scope}", markup=False
-        )
-        console.print(f"  active per token (derived): {page.count.active:,} = {render_count(page.count.active)}", markup=False)
+        click.echo(f"  parameters (derived): {page.count.total:,} = {render_count(page.count.total)}, {page.scope}")
+        click.echo(f"  active per token (derived): {page.count.active:,} = {render_count(page.count.active)}")
         for name, count in page.count.parts.items():
-            console.print(f"    {name}: {count:,}", markup=False)
+            click.echo(f"    {name}: {count:,}")
     if page.card.num_parameters is not None:
-        console.print(f"  parameters (measured, {page.measured_scope}): {page.card.num_parameters:,}", markup=False)
-    console.print("[bold]facts[/bold]")
+        click.echo(f"  parameters (measured, {page.measured_scope}): {page.card.num_parameters:,}")
+    click.echo("facts")
     for name, value in page.card.facts.items():
         if value not in (None, [], {}):
-            console.print(f"  {name}: {value}", markup=False)
-    console.print(f"confidence: {page.card.confidence}", markup=False)
+            click.echo(f"  {name}: {value}")
+    click.echo(f"confidence: {page.card.confidence}")
     for source in page.card.sources:
-        console.print(f"source: {source}", markup=False)
+        click.echo(f"source: {source}")
     for missing in page.card.missing:
-        console.print(f"missing: {missing}", markup=False)
+        click.echo(f"missing: {missing}")
     if page.card.recipes:
-        console.print(f"recipes: {', '.join(page.card.recipes)}", markup=False)
+        click.echo(f"recipes: {', '.join(page.card.recipes)}")

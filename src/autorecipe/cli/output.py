@@ -43,6 +43,20 @@ def emit(result: Any, *, output_format: str, render: Callable[[Console], None]) 
     render(make_console())
 
 
+def emit_plain(result: Any, *, output_format: str, render: Callable[[], None]) -> None:
+    """Print a result on stdout as `emit` does, without loading rich.
+
+    Args:
+        result: schema types or plain values; printed as JSON when `output_format` is `json`.
+        output_format: `text` or `json`.
+        render: prints the text form itself; called only for `text`.
+    """
+    if output_format == "json":
+        emit(result, output_format=output_format, render=lambda _: None)
+    else:
+        render()
+
+
 def make_console(*, stderr: bool = False) -> Console:
     """Return a console that respects `NO_COLOR` and does not wrap what is piped."""
     from rich.console import Console

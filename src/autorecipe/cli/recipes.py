@@ -6,12 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from autorecipe.cli.output import emit, format_option
+from autorecipe.cli.output import emit_plain, format_option
 from autorecipe.cli.table import print_table
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from autorecipe.api.lint import LintReport, LintRow
     from autorecipe.api.recipes import RecipePage
     from autorecipe.schema.change import Change
@@ -72,7 +70,7 @@ def list_command(
         aliases=not no_aliases,
     )
     rows = list_recipes(wanted, release=release)
-    emit(rows, output_format=output_format, render=lambda _: _print_summaries(rows))
+    emit_plain(rows, output_format=output_format, render=lambda: _print_summaries(rows))
     if not rows:
         click.echo("no recipe fits; leave out an option, or try `autorecipe recipes search TEXT`", err=True)
         return 1
@@ -91,10 +89,10 @@ def show(name: str, full: bool, workload: bool, release: str | None, output_form
 
     if workload:
         view = show_workload(name, release=release)
-        emit(view, output_format=output_format, render=lambda console: _print_section(console, view))
+        emit_plain(view, output_format=output_format, render=lambda: _print_section(view))
         return
     page = show_recipe(name, release=release, full=full)
-    emit(page, output_format=output_format, render=lambda console: _print_page(console, page))
+    emit_plain(page, output_format=output_format, render=lambda: _print_page(page))
 
 
 @recipes.command()
@@ -107,7 +105,7 @@ def search(text: tuple[str, ...], limit: int, release: str | None, output_format
     from autorecipe.api.recipes import search_recipes
 
     matches = search_recipes(" ".join(text), release=release, limit=limit)
-    emit(matches, output_format=output_format, render=lambda _: _print_summaries([m.summary for m in matches]))
+    emit_plain(matches, output_format=output_format, render=lambda: _print_summaries([m.summary for m in matches]))
     if not matches:
         click.echo(f"nothing fits {' '.join(text)!r}; `autorecipe models list` lists the models", err=True)
         return 1
@@ -129,7 +127,7 @@ def diff(first: str, second: str | None, before: str | None, after: str | None, 
     if second is None and before is None and after is None:
         raise click.UsageError("give a second recipe, or --from RELEASE to compare one recipe in two releases")
     changes = diff_recipes(first, second or first, before=before, after=after)
-    emit(changes, output_format=output_format, render=lambda _: _print_changes(changes))
+    emit_plain(changes, output_format=output_format, render=lambda: _print_changes(changes))
     return 1 if changes else 0
 
 
@@ -145,7 +143,7 @@ def lint(names: tuple[str, ...], warnings: bool, release: str | None, output_for
 
     with show_progress("checking") as progress:
         report = lint_recipes(names, release=release, warnings=warnings, progress=progress)
-    emit(report, output_format=output_format, render=lambda console: _print_lint(console, report))
+    emit_plain(report, output_format=output_format, render=lambda: _print_lint(report))
     return 1 if report.broken else 0
 
 
@@ -168,24 +166,24 @@ def _summary_cells(row: RecipeSummary) -> tuple[str, ...]:
     )
 
 
-def _print_page(console: Console, page: RecipePage) -> None:
+def _print_page(page: RecipePage) -> None:
     for title, section in page.sections.items():
-        console.print(f"[bold]{title}[/bold]")
-        _print_section(console, section, indent="  ")
+        click.echo(f"{title}")
+        _print_section(section, indent="  ")
     if page.collision:
-        console.print(f"also exported as {page.collision}")
+        click.echo(f"also exported as {page.collision}")
     for note in page.notes:
-        console.print(f"note: {note}", markup=False)
+        click.echo(f"note: {note}")
     if page.fields is not None:
-        console.print("[bold]fields[/bold]")
-        _print_section(console, page.fields, indent="  ", all_values=True)
+        click.echo("fields")
+        _print_section(page.fields, indent="  ", all_values=True)
 
 
-def _print_section(console: Console, section: dict[str, Any], *, indent: str = "", all_values: bool = False) -> None:
+def _print_section(section: dict[str, Any], *, indent: str = "", all_values: bool = False) -> None:
     shown = {name: value for name, value in section.items() if all_values or value not in (None, [], {}, "", [None, None])}
     width = max((len(name) for name in shown), default=0) if not all_values else 0
     for name, value in shown.items():
-        console.print(f"{indent}{name.ljust(width)}  {_text(value)}", markup=False)
+        click.echo(f"{indent}{name.ljust(width)}  {_text(value)}")
 
 
 def _text(value: Any) -> str:
@@ -214,23 +212,23 @@ def _print_changes(changes: tuple[Change, ...]) -> None:
     print_table(("layer", "path", "before", "after"), rows)
 
 
-def _print_lint(console: Console, report: LintReport) -> None:
+def _print_lint(report: LintReport) -> None:
     for row in report.broken:
-        _print_lint_row(console, row, "cannot run")
+        _print_lint_row(row, "cannot run")
     for row in report.warned:
-        _print_lint_row(console, row, "warning")
+        _print_lint_row(row, "warning")
     if report.awaiting:
-        console.print(
+        click.echo(
             f"{len(report.awaiting)} fine-tuning recipes wait for their user's checkpoint (checkpoint.pretrained_checkpoint)"
         )
-    console.print(f"{report.checked} recipes of {report.release} checked, {len(report.broken)} cannot run as shipped")
+    click.echo(f"{report.checked} recipes of {report.release} checked, {len(report.broken)} cannot run as shipped")
 
 
-def _print_lint_row(console: Console, row: LintRow, verdict: str) -> None:
+def _print_lint_row(row: LintRow, verdict: str) -> None:
     hardware = f"{row.gpus} {row.gpu_type}" if row.gpus else "no GPU count in its name"
-    console.print(f"{row.recipe} ({hardware}): {verdict}", markup=False)
-    console.print(f"  at {row.source}", markup=False)
+    click.echo(f"{row.recipe} ({hardware}): {verdict}")
+    click.echo(f"  at {row.source}")
     if row.error:
-        console.print(f"  {row.reason}: {row.error.strip().splitlines()[0]}", markup=False)
+        click.echo(f"  {row.reason}: {row.error.strip().splitlines()[0]}")
     for finding in row.findings:
-        console.print(f"  {finding.severity.value}[{finding.rule}]: {finding.message}", markup=False)
+        click.echo(f"  {finding.severity.value}[{finding.rule}]: {finding.message}")

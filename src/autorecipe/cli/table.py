@@ -17,9 +17,11 @@ def print_table(titles: Sequence[str], rows: Iterable[Sequence[str]], *, right: 
     """
     cells = [tuple(titles), *(tuple(row) for row in rows)]
     widths = [max(len(row[index]) for row in cells) for index in range(len(titles))]
+    lines = []
     for row in cells:
         parts = [
             cell.rjust(width) if title in right else cell.ljust(width)
             for cell, width, title in zip(row, widths, titles, strict=True)
         ]
-        click.echo("  ".join(parts).rstrip())
+        lines.append("  ".join(parts).rstrip())
+    click.echo("\n".join(lines))

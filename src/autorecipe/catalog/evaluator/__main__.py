@@ -46,6 +46,7 @@ def main() -> int:
     from autorecipe.catalog.evaluator.container import ContainerWriter
     from autorecipe.catalog.evaluator.discovery import discover
     from autorecipe.catalog.evaluator.hub import Hub
+    from autorecipe.catalog.evaluator.options import describe_options
     from autorecipe.catalog.evaluator.recipe import RecipeEvaluator
     from autorecipe.catalog.evaluator.sections import describe_sections
     from autorecipe.catalog.evaluator.values import ValueWriter
@@ -71,7 +72,8 @@ def main() -> int:
     )
     if request["shard"] == 0:
         sections = describe_sections(writer)
-        _send(events, event="sections", sections=sections)
+        options, reason = describe_options()
+        _send(events, event="sections", sections=sections, options=options, no_options=reason)
     only, skip = set(request["only"]), set(request["skip"])
     sent: set[str] = set()
     for index, (name, export) in enumerate(zip(names, found.exports, strict=True)):
@@ -103,18 +105,16 @@ def _send(events: TextIO, **event: Any) -> None:
 
 
 def _versions() -> dict[str, str]:
+    import importlib.metadata
     import platform
 
     import torch
-    import transformers
 
-    versions = {"python": platform.python_version(), "torch": torch.__version__, "transformers": transformers.__version__}
+    versions = {"python": platform.python_version(), "torch": torch.__version__}
     try:
-        from megatron.core.package_info import __version__ as core
-
-        versions["megatron-core"] = str(core)
-    except ImportError:
-        versions["megatron-core"] = "unknown"
+        versions["transformers"] = importlib.metadata.version("transformers")
+    except importlib.metadata.PackageNotFoundError:
+        versions["transformers"] = "not installed"
     return versions
 
 

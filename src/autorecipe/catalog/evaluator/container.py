@@ -7,7 +7,9 @@ gives it, or a named upstream preset (mixed precision, tensor-parallel overlap).
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import importlib
+import json
 import types
 import typing
 from typing import Any
@@ -61,7 +63,7 @@ class ContainerWriter:
         transformer = getattr(model, "__dict__", {}).get("transformer")
         if writes is not None and transformer is not None:
             writes |= written(transformer) or set()
-        bases["model"] = f"model:{model_base}" if writes is not None and model_base else model_class
+        bases["model"] = model_base if writes is not None and model_base else model_class
         return {
             "fields": fields,
             "bases": bases,
@@ -69,17 +71,19 @@ class ContainerWriter:
             "model_set": None if writes is None else sorted(writes - {"transformer"}),
         }
 
-    def snapshot(self, key: str, provider: Any) -> None:
-        """Describe a model provider before the recipe writes to it; the first snapshot of a key counts."""
-        base_id = f"model:{key}"
-        if base_id not in self.bases:
-            self.writer.reset()
-            fields = self.flatten_model(provider)
-            nested = {path: self.add_class(kind) for path, kind in self.writer.classes.items() if path}
-            self.bases[base_id] = {
-                "on": {"": self.add_class(type(provider), merge="transformer"), **nested},
-                "fields": fields,
-            }
+    def snapshot(self, key: str, provider: Any) -> str:
+        """Describe a model provider before the recipe writes to it; return the id of its base.
+
+        The same model may start differently (on another device, with other arguments), so the id carries a digest.
+        """
+        self.writer.reset()
+        fields = self.flatten_model(provider)
+        nested = {path: self.add_class(kind) for path, kind in self.writer.classes.items() if path}
+        digest = hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()[:12]
+        base_id = f"model:{key}~{digest}"
+        on = {"": self.add_class(type(provider), merge="transformer"), **nested}
+        self.bases.setdefault(base_id, {"on": on, "fields": fields})
+        return base_id
 
     def flatten_model(self, model: Any) -> dict[str, Any]:
         """Return a model's fields without prefix; those of a nested `transformer` configuration stand beside the others."""

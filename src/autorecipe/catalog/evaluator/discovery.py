@@ -88,7 +88,7 @@ def _is_recipe(name: str, value: Any, package: str) -> bool:
         and not name.startswith("_")
         and inspect.isfunction(value)
         and "<locals>" not in value.__qualname__
-        and value.__module__.startswith(f"{package}.")
+        and f"{value.__module__}.".startswith(f"{package}.")
         and ".utils." not in value.__module__
     )
 

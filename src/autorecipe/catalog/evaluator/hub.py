@@ -7,16 +7,15 @@ to it. A model without a configuration at hand makes the recipe fail with that r
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import transformers
-
 from autorecipe.catalog.evaluator.tracking import track
 
-SnapshotBase = Callable[[str, Any], None]
+SnapshotBase = Callable[[str, Any], str]
 
 
 @dataclass
@@ -28,13 +27,15 @@ class HubLog:
         revisions: requested revision by id.
         remote_code: ids requested with `trust_remote_code`.
         tokenizer_ids: tokenizers whose size was read.
-        base: key of the snapshot that the configuration's model started from, or None.
+        model: id of the model that was converted last, with `#` and the part where it was a part; empty for none.
+        base: id of the snapshot that the configuration's model started from, or None.
     """
 
     model_ids: list[str] = field(default_factory=list)
     revisions: dict[str, str] = field(default_factory=dict)
     remote_code: list[str] = field(default_factory=list)
     tokenizer_ids: list[str] = field(default_factory=list)
+    model: str = ""
     base: str | None = None
 
     def add(self, model_id: str) -> None:
@@ -90,12 +91,16 @@ class Hub:
 
     def rebase(self, provider: Any) -> Any:
         """Snapshot and track the text part that a multimodal provider handed out."""
-        self.log.base = f"{self.log.base}#text"
-        self.snapshot(self.log.base, provider)
+        self.log.model = f"{self.log.model}#text"
+        self.log.base = self.snapshot(self.log.model, provider)
         return track(provider)
 
     def install(self) -> None:
-        """Replace network access in transformers and in the bridge tree, where these exist."""
+        """Replace network access in transformers and in the bridge tree; a tree without models asks for neither."""
+        if importlib.util.find_spec("megatron.bridge") is None or _find("megatron.bridge.models") is None:
+            return
+        import transformers
+
         transformers.AutoConfig.from_pretrained = self.load_config
         transformers.AutoTokenizer.from_pretrained = self.load_tokenizer
         transformers.AutoProcessor.from_pretrained = self.load_processor
@@ -121,8 +126,8 @@ class Hub:
             source = self.hf_pretrained
             config = getattr(source, "config", source)
             name = getattr(source, "model_name_or_path", None) or getattr(config, "name_or_path", None) or "?"
-            hub.log.base = f"{name}#{type(config).__name__}" if hub.is_part(name, config) else str(name)
-            hub.snapshot(hub.log.base, provider)
+            hub.log.model = f"{name}#{type(config).__name__}" if hub.is_part(name, config) else str(name)
+            hub.log.base = hub.snapshot(hub.log.model, provider)
             return track(provider, rebase=hub.rebase)
 
         return convert
@@ -138,6 +143,7 @@ def build_config(data: Mapping[str, Any]) -> Any:
 
     Model types that transformers does not know (remote code upstream) become a plain configuration with every key set.
     """
+    import transformers
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
     model_type = data.get("model_type")
@@ -160,6 +166,8 @@ def build_config(data: Mapping[str, Any]) -> Any:
 
 
 def _plain_config(data: Mapping[str, Any]) -> Any:
+    import transformers
+
     config = transformers.PretrainedConfig()
     for key, value in data.items():
         setattr(config, key, value)
