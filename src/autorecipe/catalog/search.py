@@ -67,7 +67,7 @@ def search(text: str, summaries: Sequence[RecipeSummary], *, limit: int = 20) ->
     """Return the recipes that fit a text best.
 
     Every word weighs the same; a word that fits only loosely counts in part. Recipes below half of the best score are left
-    out, aliases come before what they stand for, library recipes before benchmarks.
+    out, short aliases come before what they stand for, library recipes before benchmarks.
     """
     words = split_words(text)
     if not words:
@@ -204,7 +204,7 @@ def _preference(summary: RecipeSummary) -> tuple[bool, bool, bool, bool, int, st
         summary.status != "ok",
         summary.kind is RecipeKind.BENCHMARK,
         summary.variant is not None,
-        summary.alias_of is None,
+        summary.alias_of is None or len(summary.alias_of) < len(summary.name),
         len(summary.name),
         summary.name,
     )

@@ -110,3 +110,20 @@ def test_options_and_cards_are_joined(catalog):
     assert card.facts["num_query_groups"] == 8
     assert card.num_parameters == 8030261248
     assert catalog.schema()["model.tensor_model_parallel_size"].default == 1
+
+
+@pytest.mark.parametrize(("release", "core", "functions"), [("0.5.1", "0.18.1", 234), ("0.4.2", "0.17.1", 208)])
+def test_older_releases_are_shipped(release, core, functions):
+    older = open_catalog(release)
+    assert (older.meta["core_release"], older.meta["functions"]) == (core, functions)
+    assert older.load("llama3_8b_pretrain_config").fields["model.num_layers"] == 32
+    assert older.mlm_options()["--num-layers"].bridge_field == "model.num_layers"
+    assert len(older.meta["failed"]) <= 6
+
+
+def test_one_recipe_in_two_releases():
+    from autorecipe.api.recipes import diff_recipes
+
+    changes = diff_recipes("llama3_8b_pretrain_config", "llama3_8b_pretrain_config", before="0.5", after="0.6.2")
+    assert "model.context_parallel_size" in {change.path for change in changes}
+    assert diff_recipes("llama3_8b_pretrain_config", "llama3_8b_pretrain_2gpu_h100_bf16_config") == ()
