@@ -14,8 +14,10 @@ from autorecipe.catalog.own import DerivedRecipe, derive, is_own_recipe, load_ow
 from autorecipe.catalog.store import Catalog, open_catalog, shipped_releases
 from autorecipe.errors import AutorecipeError
 from autorecipe.schema.change import Change
+from autorecipe.schema.field import ConfigSchema
 from autorecipe.schema.recipe import Mode, Recipe, RecipeKind, RecipeSummary
 from autorecipe.schema.run import Origin, OriginKind, RunConfig
+from autorecipe.schema.value import Unknown
 
 __all__ = [
     "DerivedRecipe",
@@ -160,6 +162,8 @@ def show_workload(name: str, *, release: str | None = None) -> dict[str, Any]:
 def diff_recipes(first: str, second: str, *, before: str | None = None, after: str | None = None) -> tuple[Change, ...]:
     """Compare two recipes as shipped, field by field.
 
+    Between releases, a field that only one of them has and that stands at its class default there is left out.
+
     Args:
         first: name of the first recipe.
         second: name of the second one; the same name to compare releases.
@@ -171,9 +175,20 @@ def diff_recipes(first: str, second: str, *, before: str | None = None, after: s
     """
     from autorecipe.config.diff import diff_configs
 
-    catalog = open_catalog(after)
     a, b = find_recipe(first, release=before), find_recipe(second, release=after)
-    return diff_configs(_as_shipped(a), _as_shipped(b), catalog.schema())
+    old, new = open_catalog(a.release).schema(), open_catalog(b.release).schema()
+    changes = diff_configs(_as_shipped(a), _as_shipped(b), new)
+    if a.release == b.release:
+        return changes
+    return tuple(change for change in changes if not _is_new_default(change, old, new))
+
+
+def _is_new_default(change: Change, old: ConfigSchema, new: ConfigSchema) -> bool:
+    if isinstance(change.before, Unknown):
+        return change.path not in old and change.path in new and new[change.path].default == change.after
+    if isinstance(change.after, Unknown):
+        return change.path not in new and change.path in old and old[change.path].default == change.before
+    return False
 
 
 def _as_shipped(recipe: Recipe) -> RunConfig:
