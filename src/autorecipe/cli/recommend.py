@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -57,6 +58,23 @@ def recommend(
     autorecipe recommend "Qwen3 30B-A3B" --gpus 16 --gpu h100 --goal sft
     autorecipe recommend --first-run
     """
+    gc.disable()  # the answer is made once and kept: collecting while modules load costs a tenth of the time
+    try:
+        return _answer(ctx, question, given, release=release, lang=lang, brief=brief, output_format=output_format)
+    finally:
+        gc.enable()
+
+
+def _answer(
+    ctx: click.Context,
+    question: Sequence[str],
+    given: dict[str, Any],
+    *,
+    release: str | None,
+    lang: str,
+    brief: bool,
+    output_format: str,
+) -> int:
     options = _read_options(given)
     if not question and not options:
         click.echo(ctx.get_help())

@@ -12,7 +12,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 from autorecipe.schema.field import ConfigSchema
@@ -106,7 +106,7 @@ def load_field_layers() -> Mapping[str, tuple[Layer, str]]:
 
 
 def _rows(name: str) -> Iterator[dict[str, Any]]:
-    text = (resources.files("autorecipe") / "data" / name).read_text(encoding="utf-8")
+    text = (Path(__file__).parents[1] / "data" / name).read_text(encoding="utf-8")
     return map(json.loads, text.splitlines())
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Mapping
-from importlib import resources
+from pathlib import Path
 
 from autorecipe.config.keys import CLASS_MARK
 from autorecipe.config.overrides import render_section
@@ -26,7 +26,7 @@ _PAIRS["fp4_param_gather"] = "fp4_param"
 
 @functools.cache
 def _all_presets() -> dict[str, dict[str, Mapping[str, FieldValue]]]:
-    text = (resources.files("autorecipe") / "data" / "precision_presets.jsonl").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[1] / "data" / "precision_presets.jsonl").read_text(encoding="utf-8")
     presets: dict[str, dict[str, Mapping[str, FieldValue]]] = {}
     for line in text.splitlines():
         row = json.loads(line)

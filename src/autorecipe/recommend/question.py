@@ -271,7 +271,10 @@ def _read_sequence(reading: _Reading) -> None:
 
 
 def _read_dataset(reading: _Reading, presets: tuple[str, ...]) -> None:
+    letters = re.sub(r"[^a-z0-9]", "", reading.text)
     for preset in sorted(presets, key=len, reverse=True):
+        if preset.replace("-", "") not in letters:
+            continue  # most questions name no preset: do not compile a pattern for each
         spelled = re.escape(preset).replace(r"\-", "[-_ ]?")
         spelled = re.sub(r"([a-z])(\d)", r"\1[-_ ]?\2", spelled)
         if reading.take(rf"(?<![a-z0-9]){spelled}(?:[- ]?(?:data(?:set)?|データ(?:セット)?))?(?![a-z0-9])"):

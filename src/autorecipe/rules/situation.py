@@ -10,8 +10,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import yaml
-
 from autorecipe.rules.context import Context
 from autorecipe.rules.derived import AXIS_PATHS
 from autorecipe.rules.rule import BRIDGE, Example
@@ -101,6 +99,8 @@ def read_situation(example: Example | str) -> Situation:
     Args:
         example: words; bare names are model fields, upper-case names parallel axes, later words win.
     """
+    import yaml  # only examples need it, and it is slow to import
+
     text = example if isinstance(example, str) else example.words
     values: dict[str, Any] = {}
     spaces: dict[str, dict[str, Any]] = {"env": {}, "given": {}, "saved": {}, "found": {}, "package": {}}

@@ -220,3 +220,24 @@ def test_every_usable_library_recipe_can_be_recommended():
         answer = answer_question(question, subject, colleague)
         assert answer.pick.name == name
         assert answer.command or answer.sizing.needed_gpus or answer.sizing.verdict.value == "does-not-fit"
+
+
+def test_on_a_terminal_what_is_missing_is_asked(monkeypatch):
+    import sys
+
+    import click
+
+    asked = []
+
+    def reply(text, **options):
+        asked.append(text.split(":")[0])
+        return {"--model": "qwen3 8b", "--goal": "lora", "--gpus": "1", "--gpu": "h100", "--seq-length": ""}[asked[-1]]
+
+    monkeypatch.setattr(click, "prompt", reply)
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    printed = []
+    monkeypatch.setattr(click, "echo", lambda text, **options: printed.append(text))
+    assert execute(["recommend", "what is right for me"]) == 0
+    assert asked == ["--model", "--goal", "--gpus", "--gpu", "--seq-length"]
+    assert "qwen3_8b_peft_config runs on 1 x H100" in printed[0]
