@@ -61,7 +61,8 @@ ACTIVATIONS = (
         ),
         source="tc:2481",
         why="Only the experts' fused kernel clamps.",
-        bad="activation_func_clamp_value=7.0 activation_func=torch.nn.functional:silu num_moe_experts=null",
+        core=">=0.20",
+        bad="core=HEAD activation_func_clamp_value=7.0 activation_func=torch.nn.functional:silu num_moe_experts=null",
         good="activation_func_clamp_value=null",
     ),
     requires(

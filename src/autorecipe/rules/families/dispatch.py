@@ -63,13 +63,14 @@ DISPATCH = (
     requires(
         "MOE025",
         "MC-DISP-05",
-        "old and new counts of dispatcher SMs must agree",
-        when="isset(get(moe_deepep_num_sms)) and isset(get(moe_hybridep_num_sms)) and isset(get(moe_flex_dispatcher_num_sms))",
-        need="moe_flex_dispatcher_num_sms == moe_deepep_num_sms or moe_flex_dispatcher_num_sms == moe_hybridep_num_sms",
+        "old counts of dispatcher SMs must agree, or give way to the new one",
+        when="isset(get(moe_deepep_num_sms)) and isset(get(moe_hybridep_num_sms)) and unset(get(moe_flex_dispatcher_num_sms))",
+        need="moe_deepep_num_sms == moe_hybridep_num_sms",
         source="tc:1808",
-        why="The deprecated names are routed to the new one.",
-        bad="moe_deepep_num_sms=20 moe_hybridep_num_sms=16 moe_flex_dispatcher_num_sms=24",
+        why="The deprecated names are routed to moe_flex_dispatcher_num_sms where that is unset.",
+        bad="moe_deepep_num_sms=20 moe_hybridep_num_sms=16 moe_flex_dispatcher_num_sms=null",
         good="moe_flex_dispatcher_num_sms=20",
+        core=">=0.17",
     ),
     requires(
         "MOE026",
@@ -372,7 +373,8 @@ OVERLAP = (
         need="TORCH >= version('2.6')",
         source="tc:3015",
         why="Older releases hang in it.",
-        bad="num_moe_experts=8 EP=8 overlap_moe_expert_parallel_comm=true package.torch=2.5",
+        bad="num_moe_experts=8 EP=8 overlap_moe_expert_parallel_comm=true package.torch=2.5 bf16=true "
+        "moe_token_dispatcher_type=alltoall",
         good="package.torch=2.6",
     ),
 )

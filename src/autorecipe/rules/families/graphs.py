@@ -396,4 +396,16 @@ RULES = (
         fixes=(RANDOM,),
         derive_fixes=False,
     ),
+    requires(
+        "CUD028",
+        "MC-CG-01",
+        "full-iteration graphs are local",
+        when="cuda_graph_impl == 'transformer_engine'",
+        need="not has(get(cuda_graph_scope), 'full_iteration') and not has(get(cuda_graph_modules), 'full_iteration')",
+        source="megatron/core/transformer/transformer_config.py:1740 @ core 0.16.1",
+        why="Transformer Engine captures layers.",
+        bad="cuda_graph_impl=transformer_engine cuda_graph_scope=[full_iteration] use_te_rng_tracker=true",
+        good="cuda_graph_scope=[attn]",
+        fixes=({"model.cuda_graph_impl": "local", "rerun_state_machine.check_for_nan_in_loss": False},),
+    ),
 )

@@ -270,11 +270,12 @@ RULES = (
             "isset(linear_value_head_dim)",
             "isset(linear_num_key_heads)",
             "isset(linear_num_value_heads)",
+            "isset(linear_attention_freq)",
         ),
         source="tc:1482",
         why="They have no fallback.",
         bad="experimental_attention_variant=gated_delta_net linear_conv_kernel_dim=null linear_key_head_dim=128 "
-        "linear_value_head_dim=128 linear_num_key_heads=16 linear_num_value_heads=32",
+        "linear_value_head_dim=128 linear_num_key_heads=16 linear_num_value_heads=32 linear_attention_freq=4",
         good="linear_conv_kernel_dim=4",
     ),
     requires(
@@ -285,7 +286,8 @@ RULES = (
         need="linear_num_value_heads % linear_num_key_heads == 0",
         source="tc:1496",
         why="Keys are shared by groups of values.",
-        bad="experimental_attention_variant=gated_delta_net linear_num_key_heads=16 linear_num_value_heads=24",
+        bad="experimental_attention_variant=gated_delta_net linear_num_key_heads=16 linear_num_value_heads=24 "
+        "linear_attention_freq=4",
         good="linear_num_value_heads=32",
     ),
     requires(

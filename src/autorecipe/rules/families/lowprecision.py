@@ -147,6 +147,7 @@ EIGHT = (
         when="on(optimizer.reuse_grad_buf_for_mxfp8_param_ag)",
         need="not on(optimizer.overlap_param_gather_with_optimizer_step)",
         source="oc:429",
+        core=">=0.17",
         why="The buffer still holds gradients then.",
         bad="optimizer.reuse_grad_buf_for_mxfp8_param_ag=true optimizer.overlap_param_gather_with_optimizer_step=true",
         good="optimizer.overlap_param_gather_with_optimizer_step=false",
@@ -232,6 +233,7 @@ EXACT = (
         when="on(batch_invariant_mode)",
         need=(
             "dtype(get(params_dtype)) in ('bf16', None)",
+            "name(get(attention_backend)) == 'flash'",
             "get(flash_attention_version) in (3, 4)",
             "CP == 1",
             "attention_dropout == 0",
@@ -240,7 +242,7 @@ EXACT = (
         ),
         source="tc:3232",
         why="Its kernels give the same result for any batch; few exist.",
-        bad="batch_invariant_mode=true flash_attention_version=3 attention_dropout=0.1",
+        bad="batch_invariant_mode=true attention_backend=AttnBackend.flash flash_attention_version=3 attention_dropout=0.1",
         good="attention_dropout=0.0",
     ),
 )

@@ -23,6 +23,19 @@ RULES = (
         fixes=({"optimizer.use_precision_aware_optimizer": False},),
     ),
     requires(
+        "OPT013",
+        "MC-OPTADAM-01",
+        "the precision-aware optimizer is distributed",
+        when="on(optimizer.use_precision_aware_optimizer)",
+        need="DISTRIBUTED or FSDP",
+        source="megatron/core/optimizer/optimizer_config.py:434 @ core 0.19.2",
+        why="Its states are kept in shards.",
+        bad="optimizer.use_precision_aware_optimizer=true optimizer.optimizer=adam optimizer.use_distributed_optimizer=false "
+        "ddp.use_megatron_fsdp=false",
+        good="optimizer.use_distributed_optimizer=true",
+        core="<0.20",
+    ),
+    requires(
         "OPT002",
         "MC-OPT-05",
         "optimizer offload decouples weight decay",
@@ -107,7 +120,7 @@ RULES = (
         need="expert_tensor_parallel_num_weight_shards >= ETP and expert_tensor_parallel_num_weight_shards % ETP == 0",
         source="lm:megatron/core/model_parallel_config.py:33",
         why="Each ETP rank's weights are cut further.",
-        bad="expert_tensor_parallel_num_weight_shards=3 ETP=2 num_moe_experts=8",
+        bad="expert_tensor_parallel_num_weight_shards=3 ETP=2 num_moe_experts=8 add_bias_linear=false",
         good="expert_tensor_parallel_num_weight_shards=4",
     ),
     requires(

@@ -317,7 +317,8 @@ def context_sequence(context: Context) -> Iterator[Verdict]:
     "context_parallel_size",
     source="lm:megatron/core/transformer/transformer_config.py:1503",
     why="Gated delta net shards its heads over both axes, unlike attention, which shards them over TP alone.",
-    bad="experimental_attention_variant=gated_delta_net linear_num_key_heads=16 linear_num_value_heads=32 TP=8 CP=4",
+    bad="experimental_attention_variant=gated_delta_net linear_num_key_heads=16 linear_num_value_heads=32 TP=8 CP=4 "
+    "linear_attention_freq=4 num_attention_heads=64 add_bias_linear=false",
     good="CP=2",
 )
 def linear_heads(context: Context) -> Iterator[Verdict]:

@@ -3,33 +3,19 @@
 from __future__ import annotations
 
 from autorecipe.rules.declare import adjusts, requires
+from autorecipe.rules.rule import Rule
 from autorecipe.schema import Severity, Stage
 
-SELECTIVE = (
-    "core_attn",
-    "moe_act",
-    "layernorm",
-    "mla_up_proj",
-    "mlp",
-    "moe",
-    "shared_experts",
-    "gdn_norm_out",
-    "gdp_in_proj",
-    "gdp_qkv",
-    "mhc",
-)
-OFFLOADABLE = (
-    "attn_norm",
-    "qkv_linear",
-    "core_attn",
-    "attn_proj",
-    "mlp_norm",
-    "expert_fc1",
-    "moe_act",
-    "fused_group_mlp",
-    "dense_mlp",
-    "shared_experts",
-)
+SELECTIVE_016 = ("core_attn", "moe_act", "layernorm", "mla_up_proj", "mlp", "moe", "shared_experts")
+SELECTIVE_019 = (*SELECTIVE_016, "gdn_norm_out")
+SELECTIVE = (*SELECTIVE_019, "gdp_in_proj", "gdp_qkv", "mhc")
+"""Modules of selective recompute: core 0.16.1, core 0.19.2, and the development head of 2026-08-22."""
+
+OFFLOADABLE_016 = ("core_attn", "attn_proj", "expert_fc1", "moe_act", "attn_norm", "mlp_norm", "qkv_linear")
+OFFLOADABLE = (*OFFLOADABLE_016, "fused_group_mlp")
+"""Modules of fine-grained offload: core 0.16.1, and core 0.19.2."""
+
+TRANSFORMER = "megatron/core/transformer/transformer_config.py"
 OFF = {"model.recompute_granularity": None, "model.recompute_method": None, "model.recompute_num_layers": None}
 
 RECOMPUTE = (
@@ -103,18 +89,6 @@ RECOMPUTE = (
         why="With fused attention that saves little.",
         bad="recompute_granularity=selective recompute_modules=null",
         good="recompute_modules=[mlp]",
-    ),
-    requires(
-        "REC007",
-        "MC-REC-06",
-        "selective recompute knows certain modules",
-        when="recompute_granularity == 'selective' and isset(recompute_modules)",
-        need=f"within(recompute_modules, {SELECTIVE})",
-        source="tc:1960",
-        why="Others have no recompute path.",
-        legal={"model.recompute_modules": list(SELECTIVE)},
-        bad="recompute_granularity=selective recompute_modules=[attention]",
-        good="recompute_modules=[core_attn]",
     ),
     requires(
         "REC008",
@@ -296,18 +270,6 @@ OFFLOAD = (
         good="cpu_offloading=true",
     ),
     requires(
-        "REC022",
-        "MC-FGO-01",
-        "fine-grained offload needs modules of its list, and no CPU offload",
-        when="fine_grained_activation_offloading",
-        need=("not on(cpu_offloading)", "count(get(offload_modules)) > 0", f"within(get(offload_modules), {OFFLOADABLE})"),
-        source="tc:2130",
-        why="It moves the saved inputs of named modules.",
-        legal={"model.offload_modules": list(OFFLOADABLE)},
-        bad="fine_grained_activation_offloading=true offload_modules=[] env.NVTE_CPU_OFFLOAD_V1=1",
-        good="offload_modules=[core_attn]",
-    ),
-    requires(
         "REC023",
         "MC-FGO-02",
         "offloading the attention projection needs core attention offloaded too",
@@ -326,6 +288,7 @@ OFFLOAD = (
         when="fine_grained_activation_offloading and has(get(recompute_modules), 'moe')",
         need="not has(offload_modules, 'moe_act', 'expert_fc1', 'fused_group_mlp')",
         source="tc:2170",
+        core=">=0.17",
         why="What is recomputed is not kept.",
         bad="fine_grained_activation_offloading=true offload_modules=[moe_act] recompute_modules=[moe] "
         "recompute_granularity=selective env.NVTE_CPU_OFFLOAD_V1=1",
@@ -403,4 +366,47 @@ OFFLOAD = (
     ),
 )
 
-RULES = (*RECOMPUTE, *OFFLOAD)
+
+def _selective(rule_id: str, names: tuple[str, ...], core: str, source: str, example: str) -> Rule:
+    return requires(
+        rule_id,
+        "MC-REC-06",
+        "selective recompute knows certain modules",
+        when="recompute_granularity == 'selective' and isset(recompute_modules)",
+        need=f"within(recompute_modules, {names})",
+        source=source,
+        why="Others have no recompute path in this release.",
+        legal={"model.recompute_modules": list(names)},
+        bad=f"core={example} recompute_granularity=selective recompute_modules=[attention]",
+        good="recompute_modules=[core_attn]",
+        fixes=({"model.recompute_modules": ["core_attn"]},),
+        core=core,
+    )
+
+
+def _offloadable(rule_id: str, names: tuple[str, ...], core: str, source: str, example: str) -> Rule:
+    return requires(
+        rule_id,
+        "MC-FGO-01",
+        "fine-grained offload needs modules of its list, and no CPU offload",
+        when="fine_grained_activation_offloading",
+        need=("not on(cpu_offloading)", "count(get(offload_modules)) > 0", f"within(get(offload_modules), {names})"),
+        source=source,
+        why="It moves the saved inputs of named modules.",
+        legal={"model.offload_modules": list(names)},
+        bad=f"core={example} fine_grained_activation_offloading=true offload_modules=[] env.NVTE_CPU_OFFLOAD_V1=1",
+        good="offload_modules=[core_attn]",
+        core=core,
+    )
+
+
+# Boundaries between releases that were read (0.16.1, 0.19.2, the head) are assumed to lie at the next minor release.
+LISTS = (
+    _selective("REC007", SELECTIVE, ">=0.20", "tc:1960", "HEAD"),
+    _selective("REC030", SELECTIVE_019, ">=0.17 <0.20", f"{TRANSFORMER}:1768 @ core 0.19.2", "0.19.2"),
+    _selective("REC031", SELECTIVE_016, "<0.17", f"{TRANSFORMER}:1198 @ core 0.16.1", "0.16.1"),
+    _offloadable("REC022", OFFLOADABLE, ">=0.17", f"{TRANSFORMER}:1853 @ core 0.19.2", "0.19.2"),
+    _offloadable("REC032", OFFLOADABLE_016, "<0.17", f"{TRANSFORMER}:1273 @ core 0.16.1", "0.16.1"),
+)
+
+RULES = (*RECOMPUTE, *OFFLOAD, *LISTS)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from autorecipe.rules.context import Context
 from autorecipe.rules.declare import adjusts, computes, requires
 from autorecipe.rules.rule import BRIDGE, Breach, Verdict
-from autorecipe.schema import Fix, Severity, Stage
+from autorecipe.schema import Evidence, Fix, Severity, Stage
 
 BOTH = ("bridge", "megatron-lm")
 HCP = "model.hierarchical_context_parallel_sizes"
@@ -218,6 +218,34 @@ RULES = (
         good="gpus=4",
     ),
     requires(
+        "SEQ014",
+        "MC-GDN-03",
+        "gated delta net takes no context parallelism",
+        when="contains(get(experimental_attention_variant), 'gdn') or contains(get(experimental_attention_variant), 'gated')",
+        need="CP == 1",
+        source="megatron/core/transformer/transformer_config.py @ core 0.16.1 (tried)",
+        why="Later releases shard its heads over TP x CP.",
+        bad="core=0.16.1 experimental_attention_variant=gated_delta_net CP=2 linear_num_key_heads=16 linear_num_value_heads=32 "
+        "linear_attention_freq=4 linear_conv_kernel_dim=4 linear_key_head_dim=128 linear_value_head_dim=128 "
+        "dataset.seq_length=4096 add_bias_linear=false",
+        good="CP=1",
+        core="<0.17",
+        evidence=Evidence.MEASURED,
+    ),
+    requires(
+        "SEQ013",
+        "MC-DSA-02",
+        "sparse attention takes no context parallelism",
+        when="get(experimental_attention_variant) == 'dsa'",
+        need="CP == 1",
+        source="megatron/core/transformer/transformer_config.py @ core 0.16.1 (tried)",
+        why="Its indexer looks at all keys; later releases gather them.",
+        bad="core=0.16.1 experimental_attention_variant=dsa CP=2 dataset.seq_length=4096 add_bias_linear=false",
+        good="CP=1",
+        core="<0.17",
+        evidence=Evidence.MEASURED,
+    ),
+    requires(
         "SEQ011",
         "MC-DSA-01 MC-DSA-02",
         "sparse attention takes a narrow configuration",
@@ -230,6 +258,7 @@ RULES = (
             "CP == 1 or get(cp_comm_type) == 'allgather'",
         ),
         source="tc:1514 + tc:3175",
+        core=">=0.17",
         why="Its indexer looks at all keys.",
         bad="experimental_attention_variant=dsa CP=2 dataset.seq_length=4096 cp_comm_type=p2p add_bias_linear=false",
         good="cp_comm_type=allgather",
