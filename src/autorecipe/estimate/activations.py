@@ -123,6 +123,15 @@ def _norm_output(shape: ModelShape, tokens: Tokens, policy: ExecutionPolicy, *, 
     return (0.0 if recomputed else size), size
 
 
+ROTARY = ("rope", "yarn", "mrope")
+"""Position embeddings that rotate queries and keys."""
+
+
+def _rotary(shape: ModelShape, tokens: Tokens, width: int) -> float:
+    """Bytes of cosines and sines that unfused rotary embeddings of queries and keys save, in 16 bits."""
+    return 8.0 * tokens.inside / tokens.samples * width if shape.position_embedding_type in ROTARY else 0.0
+
+
 def _dropout_mask(shape: ModelShape, tokens: Tokens, policy: ExecutionPolicy) -> float:
     return tokens.outside * shape.hidden_size if policy.dropout else 0.0
 
@@ -163,14 +172,16 @@ def _attention(shape: ModelShape, tokens: Tokens, policy: ExecutionPolicy) -> Sa
     gathered_kv = kv if shape.num_query_groups >= tp else kv * tp / shape.num_query_groups
     qkv = e * t * (q + 2 * gathered_kv) / tp
     mixed = 0.0
+    if local:
+        # Values stay a view of the whole projection; queries and keys are new after the rotary embedding.
+        mixed += e * t * (q + gathered_kv) / tp if shape.position_embedding_type in ROTARY else 0.0
+        mixed += _rotary(shape, tokens, shape.kv_channels)
     if shape.qk_layernorm:
         mixed += e * t * (q + gathered_kv) / tp + 4 * t * (shape.num_attention_heads + shape.num_query_groups) / tp
     if shape.attention_output_gate:
         mixed += 2 * e * t * q / tp
-    if local and shape.num_query_groups < tp:
-        mixed += 0.0
-    if tokens.cp > 1 and (policy.cp_comm_type == "all_gather" or local):
-        qkv += e * t * (tokens.cp - 1) * 2 * gathered_kv / tp
+    if tokens.cp > 1 and (policy.cp_comm_type == "all_gather" or (local and policy.cp_comm_type != "a2a")):
+        qkv += e * t * tokens.cp * 2 * gathered_kv / tp
     core_kept, core_full = _core_attention(shape, tokens, policy, heads=shape.num_attention_heads, out=q)
     quantized_out = x * t * q / tp if policy.precision.is_quantized and not local else 0.0
     rest = entry + _norm_statistics(shape, tokens) + qkv + mixed + quantized_out + _dropout_mask(shape, tokens, policy)
@@ -187,12 +198,15 @@ def _mla(shape: ModelShape, tokens: Tokens, policy: ExecutionPolicy) -> Saved:
     latent = shape.kv_lora_rank or 512
     entry = e * n * h
     norm_kept, norm_full = _norm_output(shape, tokens, policy, recomputed="layernorm" in policy.recompute.modules)
-    down = (e + x) * n * ((shape.q_lora_rank or 0) + latent) + e * n * rope
+    local = policy.layers is LayerImplementation.LOCAL
+    # A norm between the two projections makes the second one save another tensor.
+    down = (e + x if shape.qk_layernorm else e) * n * ((shape.q_lora_rank or 0) + latent) + e * n * rope
     up = e * t * heads * (2 * (nope + rope) + value) / tp
     up_kept = 0.0 if "mla_up_proj" in policy.recompute.modules else up
     core_kept, core_full = _core_attention(shape, tokens, policy, heads=heads, out=heads * value)
     quantized_out = x * t * heads * value / tp if policy.precision.is_quantized else 0.0
     rest = entry + _norm_statistics(shape, tokens) + down + quantized_out + _dropout_mask(shape, tokens, policy)
+    rest += _rotary(shape, tokens, rope) if local else 0.0
     working = e * t * heads * (3 * (nope + rope) + 2 * value) / tp + 2 * e * n * h
     return Saved(rest + norm_kept + up_kept + core_kept, rest + norm_full + up + core_full, entry, working)
 
@@ -203,7 +217,7 @@ def _feed_forward(shape: ModelShape, policy: ExecutionPolicy, *, tokens: float, 
     gates = 2 if shape.gated_linear_unit else 1
     first = e * tokens * gates * width
     extra = 0.0
-    if not policy.activation_fusion or policy.layers is LayerImplementation.LOCAL:
+    if not policy.activation_fusion:
         extra = e * tokens * width if shape.gated_linear_unit else 0.0
     return first, x * tokens * width, extra
 
@@ -243,7 +257,7 @@ def _moe(shape: ModelShape, tokens: Tokens, policy: ExecutionPolicy) -> Saved:
     moe_recomputed = "moe" in modules
     entry = e * n * h
     norm_kept, norm_full = _norm_output(shape, tokens, policy, recomputed="layernorm" in modules and not moe_recomputed)
-    router = n * experts * (3 * 4 + 1)
+    router = n * experts * 8.0 + n * (shape.moe_router_topk or 1) * 28.0
     routed = routed_tokens(shape, tokens, policy)
     first, second, extra = _feed_forward(shape, policy, tokens=routed, width=f)
     dispatched = x * routed * width + 12 * routed

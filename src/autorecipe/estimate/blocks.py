@@ -166,11 +166,12 @@ def _mla(shape: ModelShape, norm: int) -> BlockParameters:
     nope, rope, value = shape.qk_head_dim or 128, shape.qk_pos_emb_head_dim or 64, shape.v_head_dim or 128
     latent = shape.kv_lora_rank or 512
     up = latent * heads * (nope + value) + heads * value * h
-    replicated = norm + h * (latent + rope) + latent
+    scale = 2 if shape.normalization == "LayerNorm" else 1
+    replicated = norm + h * (latent + rope) + (scale * latent if shape.qk_layernorm else 0)
     down = h * (latent + rope)
     if shape.q_lora_rank:
         up += shape.q_lora_rank * heads * (nope + rope)
-        replicated += h * shape.q_lora_rank + shape.q_lora_rank
+        replicated += h * shape.q_lora_rank + (scale * shape.q_lora_rank if shape.qk_layernorm else 0)
         down += h * shape.q_lora_rank
     else:
         up += h * heads * (nope + rope)

@@ -51,6 +51,7 @@ DEEPSEEK_V3 = ModelShape(
     kv_channels=128,
     vocab_size=129280,
     seq_length=4096,
+    qk_layernorm=True,
     multi_latent_attention=True,
     q_lora_rank=1536,
     kv_lora_rank=512,
