@@ -43,7 +43,7 @@ COMMON = {
     "model.transformer_impl": "local",
 }
 LLAMA_8B = {
-    "model.num_layers": 8,
+    "model.num_layers": 4,
     "model.hidden_size": 4096,
     "model.ffn_hidden_size": 14336,
     "model.num_attention_heads": 32,
@@ -51,7 +51,7 @@ LLAMA_8B = {
     "model.vocab_size": 128256,
 }
 LLAMA_70B = {
-    "model.num_layers": 16,
+    "model.num_layers": 8,
     "model.hidden_size": 8192,
     "model.ffn_hidden_size": 28672,
     "model.num_attention_heads": 64,
@@ -59,7 +59,7 @@ LLAMA_70B = {
     "model.vocab_size": 128256,
 }
 GPT = {
-    "model.num_layers": 8,
+    "model.num_layers": 4,
     "model.hidden_size": 2048,
     "model.ffn_hidden_size": 8192,
     "model.num_attention_heads": 16,
@@ -79,7 +79,7 @@ EXPERTS = {
     "model.moe_aux_loss_coeff": 1e-3,
 }
 QWEN3_30B = {
-    "model.num_layers": 8,
+    "model.num_layers": 4,
     "model.hidden_size": 2048,
     "model.ffn_hidden_size": 6144,
     "model.num_attention_heads": 32,
@@ -94,7 +94,7 @@ QWEN3_30B = {
 }
 QWEN3_235B = {
     **QWEN3_30B,
-    "model.num_layers": 16,
+    "model.num_layers": 8,
     "model.hidden_size": 4096,
     "model.ffn_hidden_size": 12288,
     "model.num_attention_heads": 64,
@@ -102,7 +102,7 @@ QWEN3_235B = {
 }
 MIXTRAL = {
     **LLAMA_8B,
-    "model.num_layers": 8,
+    "model.num_layers": 4,
     "model.vocab_size": 32000,
     "model.num_moe_experts": 8,
     "model.moe_router_topk": 2,

@@ -27,6 +27,7 @@ class Coefficients:
         gemm_blackwell_mxfp8: the same, MXFP8.
         gemm_blackwell_nvfp4: the same, NVFP4.
         gemm_fill_seconds: time that a product loses to its first and last tiles.
+        gemm_half_inner: contracted size at which a product reaches half of its efficiency.
         expert_fill_seconds: the same for each further expert of a grouped product (twice that where its operands are quantized).
         blackwell_ultra: products and attention on compute capability 10.3 (B300, GB300) against 10.0.
         grouped: efficiency of grouped expert products against one product.
@@ -41,10 +42,11 @@ class Coefficients:
         layer_passes: passes over the residual stream of norms, residual additions and rotary embedding, per block.
         moe_passes: passes over the routed tokens of permutation, weighting and un-permutation.
         expert_bias_passes: passes over the routed tokens that biases of experts add.
+        hybrid_permute: part of those passes left where HybridEP permutes while it sends.
         unfused_permute: times as many passes where permutation is not fused.
         host_block_seconds: host time to launch one dense block's forward pass.
         host_moe_seconds: host time to launch one expert block's forward pass.
-        host_expert_seconds: the same for each expert on the rank (twice that where its operands are quantized).
+        host_expert_seconds: the same for each expert on the rank (a quarter where nothing is quantized expert by expert).
         host_recurrent_seconds: host time to launch one Mamba or delta-rule block's forward pass.
         graph_saving: part of the host time that partial CUDA graphs remove.
         nvlink: part of NVLink's bandwidth that collectives reach.
@@ -61,14 +63,15 @@ class Coefficients:
         optimizer: part of the memory bandwidth that the optimizer reaches.
     """
 
-    gemm_ampere_bf16: float = 0.78
-    gemm_hopper_bf16: float = 0.72
-    gemm_hopper_fp8: float = 0.62
-    gemm_blackwell_bf16: float = 0.72
+    gemm_ampere_bf16: float = 0.80
+    gemm_hopper_bf16: float = 0.78
+    gemm_hopper_fp8: float = 0.70
+    gemm_blackwell_bf16: float = 0.70
     gemm_blackwell_fp8: float = 0.65
-    gemm_blackwell_mxfp8: float = 0.65
+    gemm_blackwell_mxfp8: float = 0.62
     gemm_blackwell_nvfp4: float = 0.50
     gemm_fill_seconds: float = 6e-6
+    gemm_half_inner: float = 200.0
     expert_fill_seconds: float = 3e-6
     blackwell_ultra: float = 1.15
     grouped: float = 0.80
@@ -83,10 +86,11 @@ class Coefficients:
     layer_passes: float = 6.0
     moe_passes: float = 6.0
     expert_bias_passes: float = 8.0
-    unfused_permute: float = 2.0
+    hybrid_permute: float = 0.5
+    unfused_permute: float = 4.0
     host_block_seconds: float = 150e-6
     host_moe_seconds: float = 2000e-6
-    host_expert_seconds: float = 50e-6
+    host_expert_seconds: float = 80e-6
     host_recurrent_seconds: float = 300e-6
     graph_saving: float = 0.5
     nvlink: float = 0.70

@@ -131,7 +131,7 @@ def gemm_seconds(
     if rows <= 0 or inner <= 0 or columns <= 0:
         return 0.0
     tiled = -(-rows // 128) * 128 if count > 1 else rows
-    compute = 2.0 * count * tiled * inner * columns / rate
+    compute = 2.0 * count * tiled * (inner + c.gemm_half_inner) * columns / rate
     moved = count * (width * (rows * inner + inner * columns) + 2.0 * rows * columns)
     each = c.expert_fill_seconds * (2.0 if width < 2.0 else 1.0)
     return max(compute, moved / (gpu.hbm_bandwidth * 0.85)) + c.gemm_fill_seconds + each * (count - 1)
@@ -164,6 +164,8 @@ def block_seconds(shape: ModelShape, block: Block, tokens: Tokens, policy: Execu
         if shape.add_bias_linear:
             passes += c.expert_bias_passes * 2.0 * routed_tokens(shape, tokens, policy) * expert_width(shape)
         times = c.moe_passes * (1.0 if policy.permute_fusion else c.unfused_permute)
+        if policy.dispatcher == "hybridep":
+            times = c.moe_passes * c.hybrid_permute
         passes += times * 2.0 * routed_tokens(shape, tokens, policy) * expert_width(shape)
         passes += 16.0 * tokens.outside * (shape.num_moe_experts or 0)
     passes += 2.0 * _activation_elements(shape, block, tokens, policy)
@@ -180,9 +182,9 @@ def block_seconds(shape: ModelShape, block: Block, tokens: Tokens, policy: Execu
 
 
 def _expert_launches(shape: ModelShape, tokens: Tokens, policy: ExecutionPolicy) -> float:
-    """Launches that grow with the experts on a rank; quantizing each expert's operands doubles them."""
+    """Launches that grow with the experts on a rank: most of them quantize each expert's operands."""
     local = (shape.num_moe_experts or 0) / tokens.ep
-    return local * (2.0 if policy.precision.is_quantized else 1.0)
+    return local * (1.0 if policy.precision.is_quantized else 0.25)
 
 
 def _products(shape: ModelShape, block: Block, tokens: Tokens, policy: ExecutionPolicy) -> tuple[Product, ...]:
