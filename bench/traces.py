@@ -46,6 +46,7 @@ def trace_in_child(layout: TracedLayout) -> dict[str, object]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="layouts whose name contains this")
+    parser.add_argument("--missing", action="store_true", help="only layouts that have no result yet")
     options = parser.parse_args()
     os.environ["CUDA_VISIBLE_DEVICES"] = ""
     os.environ["TORCHDYNAMO_DISABLE"] = "1"
@@ -61,7 +62,7 @@ def main() -> None:
     if TARGET.exists():
         known = {row["name"]: row for row in map(json.loads, TARGET.read_text(encoding="utf-8").splitlines())}
     for layout in LAYOUTS:
-        if options.only not in layout.name:
+        if options.only not in layout.name or (options.missing and layout.name in known):
             continue
         result = trace_in_child(layout)
         if "error" in result:

@@ -28,6 +28,17 @@ class LiveBytes(TorchDispatchMode):
         self.now = 0
         self.peak = 0
         self._sizes: dict[int, int] = {}
+        _follow_resizes(self)
+
+    def resized(self, storage: Any) -> None:
+        """Note a storage's new size: recomputed outputs are emptied and filled again in place."""
+        key = storage._cdata
+        if key not in self._sizes:
+            return
+        size = storage.nbytes()
+        self.now += size - self._sizes[key]
+        self._sizes[key] = size
+        self.peak = max(self.peak, self.now)
 
     def reset_peak(self) -> None:
         """Start a new peak from what is alive."""
@@ -54,6 +65,17 @@ class LiveBytes(TorchDispatchMode):
 
     def _release(self, key: int) -> None:
         self.now -= self._sizes.pop(key, 0)
+
+
+def _follow_resizes(counter: LiveBytes) -> None:
+    resize = torch.UntypedStorage.resize_
+
+    def resize_and_count(self: Any, size: int) -> Any:
+        result = resize(self, size)
+        counter.resized(self)
+        return result
+
+    torch.UntypedStorage.resize_ = resize_and_count
 
 
 class EvenSplit:

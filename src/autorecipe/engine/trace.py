@@ -104,6 +104,8 @@ def _build(run: Any, context: Any, live: Any) -> dict[str, Any]:
     parameters = {id(item): item for chunk in chunks for item in chunk.parameters()}
     expert = sum(item.numel() for item in parameters.values() if not getattr(item, "allreduce", True))
     total = sum(item.numel() for item in parameters.values())
+    # Conversion to half precision replaces some parameters; the old ones must not stay alive in here.
+    del parameters
     layers = sum(len(chunk.decoder.layers) for chunk in chunks)
     chunks = wrap_model(run, chunks, context)
     weights = sum(item.untyped_storage().nbytes() for item in _distinct(chunks))

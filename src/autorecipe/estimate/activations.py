@@ -233,7 +233,19 @@ def _mlp(shape: ModelShape, tokens: Tokens, policy: ExecutionPolicy) -> Saved:
     first, second, extra = _feed_forward(shape, policy, tokens=t, width=f / tp)
     rest = entry + _norm_statistics(shape, tokens) + _dropout_mask(shape, tokens, policy)
     inner = first + second + extra
-    working = first + second + 2 * e * n * h + (e * t * h if n < t else 0.0)
+    gates = 2 if shape.gated_linear_unit else 1
+    into = e * t * f / tp
+    gather = e * t * h if n < t else 0.0
+    local = policy.layers is LayerImplementation.LOCAL
+    weight = e * h * f / tp if local else 0.0
+    # Without a fused kernel the activation's backward pass keeps its factors beside its result.
+    factors = (gates if gates > 1 else 4) * into if local else 0.0
+    # Backward of the second product, of the activation, of the first product; each after the tensors behind it are gone.
+    working = e * n * h + max(
+        into + gather + weight,
+        into + gates * into + factors - second,
+        gates * into + gather + e * t * h + gates * weight - inner,
+    )
     return Saved(rest + norm_kept + (0.0 if mlp_recomputed else inner), rest + norm_full + inner, entry, working)
 
 
@@ -272,7 +284,16 @@ def _moe(shape: ModelShape, tokens: Tokens, policy: ExecutionPolicy) -> Saved:
     kept = 0.0 if moe_recomputed else router + dispatched + first + act_kept + latent + shared_kept
     rest = entry + _norm_statistics(shape, tokens) + _dropout_mask(shape, tokens, policy)
     exchange = e * routed * width
-    working = max(2 * exchange, exchange + first + second) + 2 * e * n * h
+    gates = 2 if shape.gated_linear_unit else 1
+    into = e * routed * f
+    local = policy.layers is LayerImplementation.LOCAL
+    factors = (gates if gates > 1 else 4) * into if local else 0.0
+    # As in a dense block; the routed tokens stand in two orders while they are exchanged.
+    working = e * n * h + max(
+        2 * exchange + into,
+        into + gates * into + factors - second,
+        gates * into + 2 * exchange - first - second,
+    )
     return Saved(rest + norm_kept + kept, rest + norm_full + inner, entry, working)
 
 

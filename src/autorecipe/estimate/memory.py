@@ -207,6 +207,9 @@ class MemoryModel:
         transient = boundary + self._gather_buffers(plan, layout)
         if self.policy.layers is LayerImplementation.TE:
             transient += WORKSPACE_BYTES
+        elif tokens.outside < tokens.inside:
+            # Megatron-Core's own linear layers gather the sequence into one buffer that stays.
+            transient += element_bytes(self.policy) * tokens.inside * self.shape.hidden_size
         if recomputed + working > logits:
             transient += recomputed + working - logits
         return StageActivations(plan, sum(by_kind.values()), by_kind, logits, transient, average)
@@ -404,11 +407,6 @@ def estimate_memory(
         outside_bytes=outside,
         capacity_bytes=capacity,
         verdict=judge(allocated=allocated, reserved=reserved, outside=outside, capacity=capacity) if capacity else None,
-        not_modelled=NOT_MODELLED
-        + (
-            ()
-            if policy.layers is LayerImplementation.LOCAL
-            else ("workspaces of Transformer Engine and cuBLAS inside the allocator",)
-        ),
+        not_modelled=NOT_MODELLED,
         assumptions=assumptions,
     )

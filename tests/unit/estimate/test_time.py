@@ -1,0 +1,115 @@
+import dataclasses
+import math
+
+import pytest
+
+from autorecipe.catalog.hardware import load_gpus
+from autorecipe.estimate.budget import estimate_budget
+from autorecipe.estimate.coefficients import Coefficients, coefficients_from, load_coefficients
+from autorecipe.estimate.flops import model_flops_per_token
+from autorecipe.estimate.time import TimeModel, estimate_time
+from autorecipe.schema import Batch, Layout
+from autorecipe.schema.estimate import Adapters, ExecutionPolicy, FlopFormula, Precision, Recompute, Sharding
+
+from .shapes import DEEPSEEK_V3, LLAMA3_8B, QWEN3_30B, QWEN3_235B
+
+GPUS = load_gpus()
+BATCH = Batch(global_batch_size=128, micro_batch_size=1, seq_length=8192)
+TUNED = ExecutionPolicy(overlap_grad_reduce=True, overlap_param_gather=True, cross_entropy="te")
+
+
+def estimate(shape=LLAMA3_8B, *, gpu="h100", world=8, layout=None, batch=BATCH, policy=TUNED, **rest):
+    return estimate_time(
+        shape, layout=layout or Layout(cp=2), batch=batch, policy=policy, gpu=GPUS[gpu], world_size=world, **rest
+    )
+
+
+@pytest.mark.parametrize(
+    ("shape", "sequence", "formula", "gflop"),
+    [
+        (LLAMA3_8B, 8192, FlopFormula.MEGATRON, 51.48),
+        (LLAMA3_8B, 8192, FlopFormula.FULL_ATTENTION, 57.91),
+        (QWEN3_30B, 4096, FlopFormula.MEGATRON, 23.01),
+        (QWEN3_235B, 4096, FlopFormula.MEGATRON, 148.0),
+        (DEEPSEEK_V3, 4096, FlopFormula.MEGATRON, 249.7),
+    ],
+)
+def test_flops_of_a_token_match_published_ratios_of_tflops_to_tokens(shape, sequence, formula, gflop):
+    assert model_flops_per_token(shape, sequence=sequence, formula=formula) / 1e9 == pytest.approx(gflop, rel=0.005)
+
+
+def test_six_n_counts_parameters_without_the_embedding_table():
+    parameters = 8_030_261_248 - 128256 * 4096
+    assert model_flops_per_token(LLAMA3_8B, sequence=8192, formula=FlopFormula.SIX_N) == pytest.approx(6 * parameters, rel=0.001)
+
+
+def test_parts_add_up_to_the_step():
+    time = estimate()
+    assert sum(time.breakdown_seconds.values()) == pytest.approx(time.step_seconds)
+    assert time.tokens_per_second_per_gpu == pytest.approx(128 * 8192 / time.step_seconds / 8)
+    assert time.mfu == pytest.approx(time.tflops_per_gpu * 1e12 / GPUS["h100"].peak_flops["bf16"])
+    assert 0.3 < time.mfu < 0.75
+
+
+def test_the_search_form_equals_the_breakdown():
+    model = TimeModel(LLAMA3_8B, policy=TUNED, gpu=GPUS["h100"])
+    assert model.step_seconds(Layout(cp=2), BATCH, 8) == pytest.approx(estimate().step_seconds)
+
+
+def test_interleaving_shrinks_the_bubble():
+    plain = estimate(QWEN3_235B, world=128, layout=Layout(pp=8, ep=8)).bubble_fraction
+    interleaved = estimate(QWEN3_235B, world=128, layout=Layout(pp=8, vp=4, ep=8)).bubble_fraction
+    assert interleaved < plain / 2
+
+
+def test_recomputation_costs_time():
+    full = dataclasses.replace(TUNED, recompute=Recompute(granularity="full"))
+    ratio = estimate(policy=full).step_seconds / estimate().step_seconds
+    assert 1.15 < ratio < 1.4
+
+
+def test_eight_bit_arithmetic_and_newer_gpus_are_faster():
+    fp8 = dataclasses.replace(TUNED, precision=Precision.FP8)
+    assert estimate(policy=fp8).step_seconds < estimate().step_seconds
+    assert estimate(gpu="b200").step_seconds < estimate().step_seconds < estimate(gpu="a100").step_seconds
+
+
+def test_adapters_skip_weight_gradients():
+    adapters = dataclasses.replace(TUNED, adapters=Adapters())
+    assert 0.55 < estimate(policy=adapters).step_seconds / estimate().step_seconds < 0.85
+
+
+def test_an_exchange_across_nodes_costs_more_than_inside_one():
+    batch = Batch(global_batch_size=512, micro_batch_size=1, seq_length=4096)
+    policy = dataclasses.replace(TUNED, dispatcher="alltoall")
+    inside = estimate(QWEN3_30B, world=64, layout=Layout(ep=8), batch=batch, policy=policy)
+    across = estimate(QWEN3_30B, world=64, layout=Layout(ep=32), batch=batch, policy=policy)
+    assert across.breakdown_seconds["ep communication"] > 2 * inside.breakdown_seconds["ep communication"]
+    rack = estimate(QWEN3_30B, gpu="gb200", world=64, layout=Layout(ep=32), batch=batch, policy=policy)
+    assert rack.breakdown_seconds["ep communication"] < across.breakdown_seconds["ep communication"] / 4
+
+
+def test_full_sharding_moves_weights_for_every_micro_batch():
+    sharded = dataclasses.replace(TUNED, sharding=Sharding.FULL, fsdp=True)
+    time = estimate(policy=sharded, layout=Layout(), world=64)
+    assert time.breakdown_seconds["dp communication"] + time.hidden_seconds["dp communication"] > 0
+
+
+def test_a_budget_is_steps_times_step_time():
+    time = dataclasses.replace(estimate(), interval_seconds=(1.0, 2.0), step_seconds=1.5)
+    budget = estimate_budget(time, tokens=1e12, tokens_per_step=BATCH.tokens_per_step, gpus=8, price=2.0)
+    assert budget.steps == math.ceil(1e12 / BATCH.tokens_per_step)
+    assert budget.days == pytest.approx(budget.steps * 1.5 / 86400)
+    assert budget.cost == pytest.approx(budget.gpu_hours * 2.0)
+    assert budget.interval_days == pytest.approx((budget.steps / 86400, budget.steps * 2 / 86400))
+
+
+def test_shipped_coefficients_are_physical():
+    fitted = load_coefficients()
+    for field in dataclasses.fields(Coefficients):
+        value = getattr(fitted, field.name)
+        assert value > 0
+        if field.name.startswith(("gemm_hopper", "gemm_blackwell", "gemm_ampere", "attention_f", "attention_b")):
+            limit = 2.0 if field.name in ("attention_blackwell", "attention_fill_tokens") else 1.0
+            assert field.name == "attention_fill_tokens" or value < limit, field.name
+    assert coefficients_from({}) == Coefficients()
