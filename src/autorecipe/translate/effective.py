@@ -325,6 +325,15 @@ def _precision(config: MlmConfig) -> None:
             config.derive(dest, True, "--nccl-ub with Megatron FSDP")
 
 
+def _switched_by_others(config: MlmConfig) -> None:
+    """Source: megatron/training/arguments.py:1817, :1960 @ core 0.19.2."""
+    graphs = config.get("cuda_graph_impl") not in (None, "none")
+    if graphs and config.get("transformer_impl") == "transformer_engine" and not config.on("te_rng_tracker"):
+        config.derive("te_rng_tracker", True, "CUDA graphs need Transformer Engine's generator tracker; Bridge only asserts it")
+    if config.on("async_save") and not config.on("use_persistent_ckpt_worker"):
+        config.derive("async_save", False, "Megatron-LM saves synchronously without --use-persistent-ckpt-worker")
+
+
 def _data(config: MlmConfig) -> None:
     """Source: megatron/training/arguments.py:670, :1255, :1682 @ core 0.19.2."""
     if config.get("data_path") is not None and config.get("split") is None:
@@ -345,8 +354,6 @@ def _emerging_optimizers(config: MlmConfig) -> None:
     if config.get("optimizer") in ("sgd", "adam"):
         return
     layer_wise = config.on("use_distributed_optimizer") or config.get("optimizer") == "dist_muon"
-    if config.get("optimizer") == "dist_muon":
-        config.derive("optimizer", "muon", "dist_muon is muon with the layer-wise distributed optimizer")
     if layer_wise:
         config.derive("use_layer_wise_distributed_optimizer", True, "an emerging optimizer is distributed by layer")
         config.derive("use_distributed_optimizer", False, "an emerging optimizer is distributed by layer")
@@ -361,6 +368,7 @@ DERIVATIONS: tuple[Callable[[MlmConfig], None], ...] = (
     _batch,
     _schedule,
     _precision,
+    _switched_by_others,
     _data,
     _emerging_optimizers,
 )

@@ -256,7 +256,9 @@ def _outcome(
         hint = f"did you mean {', '.join(item.near)}?" if item.near else "Megatron-LM's table has no such option"
         return Outcome(name=item.name, value=value, status=Status.UNKNOWN, note=hint, origin=item.origin)
     entry = mapping.entries[item.option.dest]
-    note, status = entry.note.reason or entry.note.note, entry.status
+    status = entry.status
+    explains_default = bool(entry.note.implicit or entry.note.when) and status.maps
+    note = entry.note.note or ("" if explains_default else entry.note.reason)
     if item.overridden:
         note = "given again later, which counts"
         return Outcome(

@@ -206,8 +206,14 @@ def _acts(path: str, config: RunConfig, schema: ConfigSchema) -> bool:
     return known is None or not same_value(config.get(path), known.default)
 
 
-_NOT_TRAINING = ("model.hf_model_id", "model.hf_model_revision", "tokenizer.pad_vocab_size")
-"""Paths that name where a model comes from, not how it trains."""
+_NOT_TRAINING = (
+    "model.hf_model_id",
+    "model.hf_model_revision",
+    "model.should_pad_vocab",
+    "scheduler.max_lr",
+    "tokenizer.pad_vocab_size",
+)
+"""Paths that name where a model comes from, or repeat what other fields or Megatron-LM itself decide."""
 
 
 def _is_covered(path: str, mapping: MappingTable) -> bool:

@@ -87,10 +87,10 @@ def test_launcher_words_give_the_world_size(translate: Any) -> None:
     assert next(item.value for item in translation.settings if item.name == "train.global_batch_size") == 24
 
 
-def test_mock_data_leaves_the_split_alone_and_says_so(translate: Any) -> None:
-    translation = translate("--mock-data")
-    assert not any(setting.name == "dataset.split" for setting in translation.settings)
-    assert any("validation and test samples" in note for note in translation.notes)
+def test_mock_data_leaves_the_split_alone(translate: Any) -> None:
+    assert not any(setting.name == "dataset.split" for setting in translate("--mock-data").settings)
+    given = {setting.name: setting.value for setting in translate("--mock-data --split 90,5,5").settings}
+    assert given["dataset.split"] == "90,5,5"
 
 
 def test_a_table_of_learned_positions_longer_than_the_sequence_is_lost(translate: Any) -> None:

@@ -99,6 +99,29 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
         "--no-check-for-nan-in-loss-and-grad",
         {"ddp.check_for_nan_in_grad": False, "rerun_state_machine.check_for_nan_in_loss": False},
     ),
+    (
+        "CUDA graphs take the generator tracker that Bridge only asserts",
+        "--cuda-graph-impl transformer_engine --cuda-graph-modules attn",
+        {
+            "model.cuda_graph_impl": "transformer_engine",
+            "model.cuda_graph_modules": ["attn"],
+            "model.use_te_rng_tracker": True,
+            "rng.te_rng_tracker": True,
+        },
+    ),
+    ("asynchronous saving is off without its worker", "--async-save", {"checkpoint.async_save": False}),
+    ("sequence parallelism is cleared at TP 1", "--sequence-parallel", {"model.sequence_parallel": False}),
+    ("no experts", "--num-experts 0", {"model.num_moe_experts": None}),
+    (
+        "blends for each split",
+        "--train-data-path a --valid-data-path 0.5 b 0.5 c",
+        {"dataset.blend_per_split": [[["a"], None], [["b", "c"], [0.5, 0.5]], None]},
+    ),
+    (
+        "fp8 with current scaling is a preset",
+        "--bf16 --fp8-format hybrid --fp8-recipe tensorwise --fp8-param-gather --first-last-layers-bf16",
+        {"mixed_precision": "bf16_with_fp8_current_scaling_mixed"},
+    ),
     ("fp16 has another preset name", "--fp16", {"mixed_precision": "fp16_mixed"}),
     (
         "warmup by fraction",
