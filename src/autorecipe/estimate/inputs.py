@@ -6,6 +6,7 @@ open is taken from upstream's defaults and listed in `assumptions`.
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
@@ -66,12 +67,21 @@ def read_inputs(config: RunConfig, *, layers: LayerImplementation | None = None)
     layout = view_layout(config)
     policy, assumptions = read_policy(config, layers=layers, layout=layout)
     return EstimateInputs(
-        shape=view_model(config),
+        shape=_shape(config),
         layout=layout,
         batch=view_batch(config),
         policy=policy,
         assumptions=assumptions,
     )
+
+
+def _shape(config: RunConfig) -> ModelShape:
+    """Return the shape; a vocabulary that the model sets is padded only where the configuration asks for it."""
+    shape = view_model(config)
+    given = config.get("model.vocab_size", None)
+    if isinstance(given, int) and config.get("model.should_pad_vocab", None) is not True:
+        return dataclasses.replace(shape, make_vocab_size_divisible_by=1)
+    return shape
 
 
 def read_policy(
