@@ -143,7 +143,7 @@ def answer_question(question: Question, subject: Subject, colleague: Colleague) 
         summary=_summarize(pick, sizing, gpu, draft.question, runners_up, _shorter(config, sizing, cluster)),
         pick=pick,
         runners_up=runners_up,
-        kind_reason=Statement(code="kind.benchmark" if pick.kind is RecipeKind.BENCHMARK else "kind.library"),
+        kind_reason=Statement(code="kind.throughput" if pick.kind is RecipeKind.BENCHMARK else "kind.training"),
         dataset=dataset,
         sizing=sizing,
         command=entry.command if runs else "",

@@ -58,7 +58,7 @@ def state_benchmark(pick: Candidate, sizing: Sizing, question: Question, index: 
         )
     )
     if config.get("model.moe_router_force_load_balancing", None) is True:
-        found.append(Statement(code="kind.benchmark-forced", facts={"name": pick.name}, evidence=Evidence.MEASURED))
+        found.append(Statement(code="kind.forced-balance", facts={"name": pick.name}, evidence=Evidence.MEASURED))
     library = rank_candidates(index, [model], dataclasses.replace(question, benchmark=False, mode=pick.mode, precision=None))
     if library:
         if pick.mode is Mode.PEFT:

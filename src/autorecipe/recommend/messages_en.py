@@ -87,13 +87,13 @@ MESSAGES = {
     "nearest.template-unknown": "the command trains {model} itself, not {asked}: use it as a template",
     "nearest.many": "{asked} could also be {models}",
     # Kind.
-    "kind.library": "Library recipe (src/megatron/bridge/recipes/, run by scripts/training/run_recipe.py), because the goal is training. "
+    "kind.training": "Library recipe (src/megatron/bridge/recipes/, run by scripts/training/run_recipe.py), because the goal is training. "
     "Benchmark recipes (src/megatron/bridge/perf_recipes/) measure an upper bound of throughput with their own data and settings and "
     "are no training recipes.",
-    "kind.benchmark": "Benchmark recipe (src/megatron/bridge/perf_recipes/, run by exact name through scripts/training/train.sh), because "
+    "kind.throughput": "Benchmark recipe (src/megatron/bridge/perf_recipes/, run by exact name through scripts/training/train.sh), because "
     "throughput is what is asked for. It keeps its canonical data and settings; its losses and checkpoints prove nothing about "
     "convergence. For training use a library recipe.",
-    "kind.benchmark-forced": "{name} sets moe_router_force_load_balancing=true: experts get equal shares whatever the router says.",
+    "kind.forced-balance": "{name} sets moe_router_force_load_balancing=true: experts get equal shares whatever the router says.",
     # Data.
     "dataset.mock": "{preset}: generated tokens, for pretraining and smoke tests only. Real data: megatron-indexed",
     "dataset.tune": "{preset}: a fine-tuning preset. mock is for pretraining only and never goes with SFT or PEFT",

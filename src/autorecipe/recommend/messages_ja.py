@@ -86,11 +86,11 @@ MESSAGES = {
     "nearest.template-unknown": "このコマンドが学習するのは {model} そのもので、{asked} ではない。ひな形として使う",
     "nearest.many": "{asked} は {models} とも読めます",
     # Kind.
-    "kind.library": "ライブラリレシピ(src/megatron/bridge/recipes/、scripts/training/run_recipe.py で実行)です。目的が学習だからです。ベンチマークレシピ"
+    "kind.training": "ライブラリレシピ(src/megatron/bridge/recipes/、scripts/training/run_recipe.py で実行)です。目的が学習だからです。ベンチマークレシピ"
     "(src/megatron/bridge/perf_recipes/)は、独自のデータと設定でスループットの上限を測るもので、学習用レシピではありません。",
-    "kind.benchmark": "ベンチマークレシピ(src/megatron/bridge/perf_recipes/、scripts/training/train.sh に正確な名前を渡して実行)です。求められているのがスループット"
+    "kind.throughput": "ベンチマークレシピ(src/megatron/bridge/perf_recipes/、scripts/training/train.sh に正確な名前を渡して実行)です。求められているのがスループット"
     "だからです。正規のデータと設定のまま使い、その損失とチェックポイントは収束の根拠になりません。学習にはライブラリレシピを使ってください。",
-    "kind.benchmark-forced": "{name} は moe_router_force_load_balancing=true を設定しており、ルーターの判断に関係なくエキスパートへ均等に割り振ります。",
+    "kind.forced-balance": "{name} は moe_router_force_load_balancing=true を設定しており、ルーターの判断に関係なくエキスパートへ均等に割り振ります。",
     # Data.
     "dataset.mock": "{preset}: 生成したトークンで、事前学習とスモークテスト専用です。実データには megatron-indexed を使います",
     "dataset.tune": "{preset}: ファインチューニング用のプリセットです。mock は事前学習専用で、SFT や PEFT とは組み合わせません",
