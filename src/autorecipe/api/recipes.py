@@ -223,8 +223,9 @@ def _collision(name: str, catalog: Catalog) -> str | None:
 
 
 def selected_names(names: Sequence[str], *, release: str | None = None) -> tuple[str, ...]:
-    """Return the given names, or every canonical one."""
+    """Return what the given names stand for, or every canonical name."""
     catalog = open_catalog(release)
     if names:
-        return tuple(catalog.summary(name).name for name in names)
+        found = (catalog.summary(name) for name in names)
+        return tuple(dict.fromkeys(summary.alias_of or summary.name for summary in found))
     return tuple(summary.name for summary in catalog.summaries() if summary.alias_of is None)
