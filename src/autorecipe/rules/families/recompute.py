@@ -367,17 +367,17 @@ OFFLOAD = (
 )
 
 
-def _selective(rule_id: str, names: tuple[str, ...], core: str, source: str, example: str) -> Rule:
+def _selective(rule_id: str, names: tuple[str, ...], core: str, source: str, example: str, given: str = "") -> Rule:
     return requires(
         rule_id,
         "MC-REC-06",
         "selective recompute knows certain modules",
-        when="recompute_granularity == 'selective' and isset(recompute_modules)",
+        when="recompute_granularity == 'selective' and isset(recompute_modules)" + (f" and {given}" if given else ""),
         need=f"within(recompute_modules, {names})",
         source=source,
         why="Others have no recompute path in this release.",
         legal={"model.recompute_modules": list(names)},
-        bad=f"core={example} recompute_granularity=selective recompute_modules=[attention]",
+        bad=f"{example} recompute_granularity=selective recompute_modules=[attention]",
         good="recompute_modules=[core_attn]",
         fixes=({"model.recompute_modules": ["core_attn"]},),
         core=core,
@@ -402,9 +402,25 @@ def _offloadable(rule_id: str, names: tuple[str, ...], core: str, source: str, e
 
 # Boundaries between releases that were read (0.16.1, 0.19.2, the head) are assumed to lie at the next minor release.
 LISTS = (
-    _selective("REC007", SELECTIVE, ">=0.20", "tc:1960", "HEAD"),
-    _selective("REC030", SELECTIVE_019, ">=0.17 <0.20", f"{TRANSFORMER}:1768 @ core 0.19.2", "0.19.2"),
-    _selective("REC031", SELECTIVE_016, "<0.17", f"{TRANSFORMER}:1198 @ core 0.16.1", "0.16.1"),
+    _selective("REC007", SELECTIVE, ">=0.20", "tc:1960", "core=HEAD"),
+    _selective("REC030", SELECTIVE_019, ">=0.17 <0.20", f"{TRANSFORMER}:1768 @ core 0.19.2", "core=0.19.2", "CORE_GIVEN"),
+    _selective("REC031", SELECTIVE_016, "<0.17", f"{TRANSFORMER}:1198 @ core 0.16.1", "core=0.16.1"),
+    _selective("REC034", SELECTIVE, ">=0.17 <0.20", "tc:1960", "", "not CORE_GIVEN"),
+    requires(
+        "REC033",
+        "MC-REC-06",
+        "these recompute modules need a newer core than goes with this release as far as known",
+        when=f"recompute_granularity == 'selective' and isset(recompute_modules) and not CORE_GIVEN "
+        f"and within(recompute_modules, {SELECTIVE})",
+        need=f"within(recompute_modules, {SELECTIVE_019})",
+        severity=Severity.WARN,
+        source=f"{TRANSFORMER}:1768 @ core 0.19.2",
+        why="The published core 0.19.2 refuses gdp_in_proj, gdp_qkv and mhc; the development head knows them. "
+        "State --core to be sure.",
+        bad="recompute_granularity=selective recompute_modules=[mhc]",
+        good="recompute_modules=[core_attn]",
+        core="<0.20",
+    ),
     _offloadable("REC022", OFFLOADABLE, ">=0.17", f"{TRANSFORMER}:1853 @ core 0.19.2", "0.19.2"),
     _offloadable("REC032", OFFLOADABLE_016, "<0.17", f"{TRANSFORMER}:1273 @ core 0.16.1", "0.16.1"),
 )
