@@ -54,7 +54,7 @@ class Context:
         self.framework = framework
         self.bridge = config.release or "0.6.2"
         self.core = core_release or BRIDGE_CORE.get(self.bridge, DEFAULT_CORE)
-        self.core_given = bool(core_release)
+        self.core_given: bool = bool(core_release)
         self.environment = environment
         self.packages = packages or {}
         self.given: Facts = given or {}
