@@ -42,18 +42,16 @@ def fuse_model(model: Any, options: EngineOptions) -> None:
             _fuse_mlp(module)
             if isinstance(module, Norm) and module.is_rms:
                 module.is_fused = True
-    if is_on(options.fused_grad, default=True) and hasattr(model, "embedding"):
+    if is_on(options.fused_grad, default=True) and config.tensor_model_parallel_size == 1 and hasattr(model, "embedding"):
         _fuse_embedding(model.embedding.word_embeddings)
     if is_on(options.fused_loss, default=True) and _has_fusible_loss(model):
         _fuse_loss(model)
 
 
 def _fuse_embedding(embedding: Any) -> None:
-    """Look up on one tensor-parallel rank; applies where the main gradient is there and no hook waits for the gradient."""
+    """Look up rows; applies where the main gradient is there and no hook waits for the weight's gradient."""
     from autorecipe.engine.fusion.functions import Lookup
 
-    if embedding.tensor_model_parallel_size > 1:
-        return
     unfused = embedding.forward
 
     def look_up(ids: torch.Tensor) -> torch.Tensor:
@@ -155,7 +153,7 @@ def _fuse_rotary(config: Any) -> None:
         from autorecipe.engine.fusion.functions import Rotate
 
         plain = cu_seqlens is None and not config.rotary_interleaved and not config.multi_latent_attention
-        plain = plain and t.is_cuda and t.dim() == 4 and t.stride(-1) == 1 and freqs.shape[1:3] == (1, 1)
+        plain = plain and t.dim() == 4 and t.stride(-1) == 1 and freqs.shape[1:3] == (1, 1)
         if not plain or t.dtype == torch.float32 or t.shape[0] != freqs.shape[0]:
             return unfused(t, freqs, config, cu_seqlens=cu_seqlens, mscale=mscale, **named)
         cos, sin = _rotary_tables(freqs, mscale, t.dtype)
