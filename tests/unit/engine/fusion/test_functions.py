@@ -46,7 +46,9 @@ heads = draw(6, 2, 6, 10)
 print(json.dumps({
     "swiglu": compare(functions.SwigluLinear.apply, gated, (draw(3, 2, 1300), draw(8, 650))),
     "rotate": compare(
-        lambda x: functions.Rotate.apply(x[:, :, ::2], angles.cos(), angles.sin()), lambda x: rotate(x[:, :, ::2], angles, 8), (heads,)
+        lambda x: functions.Rotate.apply(x[:, :, ::2], angles.cos(), angles.sin()),
+        lambda x: rotate(x[:, :, ::2], angles, 8),
+        (heads,),
     ),
     "cross entropy": compare(
         lambda h, w: functions.LinearCrossEntropy.apply(h, w, labels),
@@ -54,7 +56,9 @@ print(json.dumps({
         (draw(7, 16), draw(9000, 16)),
     ),
     "rms norm": compare(
-        lambda x, w: functions.RmsNorm.apply(x, w, 1e-5), lambda x, w: F.rms_norm(x, (300,), w, 1e-5), (draw(9, 3, 300), draw(300))
+        lambda x, w: functions.RmsNorm.apply(x, w, 1e-5),
+        lambda x, w: F.rms_norm(x, (300,), w, 1e-5),
+        (draw(9, 3, 300), draw(300)),
     ),
 }))
 """
