@@ -19,6 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO
 
+import autorecipe
 from autorecipe.api.train import TrainRequest
 from autorecipe.api.translate import load_mlm_mapping, to_mlm
 from autorecipe.errors import EnvironmentProblem, NegativeAnswer, Problem
@@ -26,6 +27,7 @@ from autorecipe.translate.to_mlm import mlm_words
 
 BRIDGE_VARIABLE = "MEGATRON_BRIDGE"
 MLM_VARIABLE = "MEGATRON_LM"
+STARTER = "autorecipe.engine.upstream"
 MLM_FOLDERS = ("3rdparty/Megatron-LM",)
 """Where a Megatron-LM checkout is looked for besides the variable; upstream's own place."""
 
@@ -131,7 +133,7 @@ def _find_bridge(request: TrainRequest, dataset_paths: Sequence[str]) -> Upstrea
         words += ["--mode", request.mode] if request.mode else []
         words += ["--dataset", request.dataset] if request.dataset else []
         words += [word for path in dataset_paths for word in ("--dataset-path", path)]
-        return UpstreamProgram(command=(sys.executable, str(script), *words, *overrides), notes=notes)
+        return _start("bridge", Path(checkout), [*words, *overrides], notes)
     if _is_installed("megatron.bridge"):
         script = Path(__file__).resolve().parents[3] / "scripts" / "training" / "start_bridge.py"
         if script.is_file():
@@ -166,11 +168,17 @@ def _find_mlm(request: TrainRequest) -> UpstreamProgram:
     if translation.problems or lost:
         raise NegativeAnswer([*translation.problems, *lost])
     words = mlm_words(translation, load_mlm_mapping())
-    path = os.pathsep.join([str(checkout.resolve()), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return _start("mlm", checkout, words, translation.notes)
+
+
+def _start(kind: str, checkout: Path, words: Sequence[str], notes: Sequence[str]) -> UpstreamProgram:
+    """Start a checkout's program through the engine's starter, which makes it run without GPUs too."""
+    source = str(Path(autorecipe.__file__).resolve().parents[1])
+    path = os.pathsep.join([source, *filter(None, [os.environ.get("PYTHONPATH")])])
     return UpstreamProgram(
-        command=(sys.executable, str(checkout / "pretrain_gpt.py"), *words),
+        command=(sys.executable, "-m", STARTER, kind, str(checkout.resolve()), *words),
         environment={"PYTHONPATH": path},
-        notes=tuple(translation.notes),
+        notes=tuple(notes),
     )
 
 

@@ -1,4 +1,5 @@
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -51,12 +52,12 @@ def test_megatron_lm_gets_the_translated_options(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("MEGATRON_LM", str(tmp_path))
     program = find_program(request("mlm"))
     words = list(program.command)
-    assert words[1] == str(tmp_path / "pretrain_gpt.py")
+    assert words[1:5] == ["-m", "autorecipe.engine.upstream", "mlm", str(tmp_path.resolve())]
     for flag, value in (("--num-layers", "2"), ("--hidden-size", "256"), ("--seq-length", "512"), ("--train-iters", "10")):
         assert words[words.index(flag) + 1] == value
     assert "--mock-data" in words
     assert not any("engine.modules" in word for word in words)
-    assert program.environment["PYTHONPATH"].startswith(str(tmp_path))
+    assert (Path(program.environment["PYTHONPATH"].split(os.pathsep)[0]) / "autorecipe").is_dir()
 
 
 def test_a_bridge_checkout_is_started_through_its_own_launcher(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -65,7 +66,8 @@ def test_a_bridge_checkout_is_started_through_its_own_launcher(monkeypatch: pyte
     script.touch()
     monkeypatch.setenv("MEGATRON_BRIDGE", str(tmp_path))
     program = find_program(request("bridge"))
-    assert program.command[1:6] == (str(script), "--recipe", "vanilla_gpt_pretrain_config", "--dataset", "mock")
+    assert program.command[1:5] == ("-m", "autorecipe.engine.upstream", "bridge", str(tmp_path.resolve()))
+    assert program.command[5:9] == ("--recipe", "vanilla_gpt_pretrain_config", "--dataset", "mock")
     assert "model.num_layers=2" in program.command and "engine.modules=own" not in program.command
     assert "engine.modules=own" in program.notes[0]
 
