@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from autorecipe.engine import compat
+from autorecipe.engine.checkpoint.buckets import aligned_buckets
 from autorecipe.engine.checkpoint.groups import match_optimizer_groups
 
 
@@ -62,7 +63,8 @@ def build_content(
             states = {key: value for key, value in states.items() if not key.endswith("_extra_state")}
         content[model_key(index, len(chunks))] = states
     if optimizer is not None:
-        content["optimizer"] = optimizer.sharded_state_dict(content, is_loading=is_loading, metadata=metadata)
+        with aligned_buckets():
+            content["optimizer"] = optimizer.sharded_state_dict(content, is_loading=is_loading, metadata=metadata)
     if with_rng:
         content["rng_state"] = _shard_generators()
     return content
