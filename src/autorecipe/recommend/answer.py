@@ -125,7 +125,7 @@ def answer_question(question: Question, subject: Subject, colleague: Colleague) 
     if subject.rejected:
         draft.notes.append(Statement(code="bench.rejected", facts={"name": subject.rejected, "library": pick.name}))
     draft.notes += _first_steps(draft.question, pick)
-    draft.notes += drift.state_drift(pick.name)
+    draft.notes += drift.state_drift(pick.name, release=colleague.release)
     draft.notes += _ambiguity(pick, colleague)
     if sizing.idle_gpus:
         draft.notes = [note for note in draft.notes if note.code != "note.hosts"]

@@ -14,6 +14,8 @@ from autorecipe.schema.evidence import Evidence
 from autorecipe.schema.recommendation import Statement
 
 DRIFT = DATA / "index_drift.jsonl"
+RELEASE = "0.6.2"
+"""The release whose recipes the index was compared with."""
 
 
 @functools.lru_cache(maxsize=1)
@@ -25,8 +27,10 @@ def load_drift() -> Mapping[str, tuple[tuple[str, str, str], ...]]:
     return found
 
 
-def state_drift(recipe: str) -> tuple[Statement, ...]:
-    """Return what the index gets wrong about a recipe."""
+def state_drift(recipe: str, *, release: str) -> tuple[Statement, ...]:
+    """Return what the index gets wrong about a recipe; nothing for a release that it was not compared with."""
+    if release != RELEASE:
+        return ()
     return tuple(
         Statement(
             code="note.index",
