@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autorecipe.catalog.own import DerivedRecipe, derive, is_own_recipe, load_own_recipe
+from autorecipe.catalog.own import DerivedRecipe, derive
 from autorecipe.catalog.store import Catalog, open_catalog, shipped_releases
 from autorecipe.errors import AutorecipeError
 from autorecipe.schema.change import Change
@@ -113,10 +113,7 @@ def find_recipe(name: str, *, release: str | None = None) -> Recipe:
         UsageError: unknown name with near misses, or a function that gives no recipe.
         EnvironmentProblem: a function that fails or does not return.
     """
-    catalog = open_catalog(release)
-    if is_own_recipe(name):
-        return load_own_recipe(name, catalog)
-    return catalog.load(name)
+    return open_catalog(release).load(name)
 
 
 def search_recipes(text: str, *, release: str | None = None, limit: int = 20) -> tuple[Any, ...]:

@@ -17,6 +17,7 @@ from typing import Any
 
 from autorecipe.catalog.files import DATA, find_line, read_json, read_lines
 from autorecipe.catalog.naming import LIBRARY_SUFFIX, forward_step_of, modality_of, parse_name
+from autorecipe.catalog.own import is_own_recipe, load_own_recipe
 from autorecipe.catalog.records import Base, BaseTable, add_common
 from autorecipe.errors import Problem, UsageError, unknown_name
 from autorecipe.schema.card import ModelCard
@@ -60,11 +61,13 @@ class Catalog:
         return tuple(self._by_name)
 
     def summary(self, name: str) -> RecipeSummary:
-        """Return the summary of one name.
+        """Return the summary of one name, or of `PATH.py:FUNCTION`.
 
         Raises:
             UsageError: unknown name, with near misses.
         """
+        if is_own_recipe(name):
+            return _summarize(self.load(name))
         if name not in self._by_name:
             hint = f'`autorecipe recipes search "{name}"` finds recipes by words'
             if name.endswith(LIBRARY_SUFFIX) and name.removesuffix(LIBRARY_SUFFIX) in self._by_name:
@@ -75,10 +78,15 @@ class Catalog:
     def load(self, name: str) -> Recipe:
         """Return a recipe with all its fields; an alias gives its target's fields under its own name.
 
+        Args:
+            name: recipe name, alias or canonical, `NAME@library`, or `PATH.py:FUNCTION` for a recipe of one's own.
+
         Raises:
-            UsageError: unknown name, with near misses.
-            EnvironmentProblem: damaged data file.
+            UsageError: unknown name, with near misses; a function that gives no recipe.
+            EnvironmentProblem: damaged data file; a function that fails or does not return.
         """
+        if is_own_recipe(name):
+            return load_own_recipe(name, self)
         if name not in self._recipes:
             self._recipes[name] = self._read_recipe(self.summary(name))
         return self._recipes[name]
@@ -227,6 +235,35 @@ def _directories() -> dict[str, Path]:
 def _order(release: str) -> tuple[tuple[int, ...], str]:
     numbers = tuple(int(part) for part in release.split("+")[0].split(".") if part.isdigit())
     return numbers, release
+
+
+def _summarize(recipe: Recipe) -> RecipeSummary:
+    """Return the summary of a recipe that no table lists."""
+    from autorecipe.config.views import view_layout, view_seq_length
+    from autorecipe.schema.run import RunConfig
+
+    config = RunConfig(values=recipe.fields)
+    layout = view_layout(config)
+    return RecipeSummary(
+        name=recipe.name,
+        kind=recipe.kind,
+        mode=recipe.mode,
+        alias_of=recipe.alias_of,
+        family=recipe.family,
+        modality=recipe.modality,
+        hf_model_ids=recipe.hf_model_ids,
+        gpus=recipe.gpus,
+        gpu_type=recipe.gpu_type,
+        precision=recipe.precision,
+        variant=recipe.variant,
+        status=recipe.status,
+        layout=layout,
+        minimum_gpus=layout.minimum_world_size,
+        seq_length=view_seq_length(config),
+        global_batch_size=config.get("train.global_batch_size", None),
+        micro_batch_size=config.get("train.micro_batch_size", None),
+        dataset=config.get("dataset._class", None),
+    )
 
 
 def _summary(row: list[Any]) -> RecipeSummary:

@@ -5,6 +5,7 @@ import pytest
 from autorecipe.api.recipes import derive, find_recipe, show_recipe
 from autorecipe.api.resolve import resolve_run
 from autorecipe.catalog import own
+from autorecipe.catalog.store import open_catalog
 from autorecipe.errors import EnvironmentProblem, UsageError
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "own_recipe.py"
@@ -39,6 +40,8 @@ def test_a_function_stands_wherever_a_name_does():
     config = resolve_run(f"{EXAMPLE}:llama3_8b_4k_config", ["train.global_batch_size=128"])
     assert config.get("train.global_batch_size") == 128
     assert config.get("dataset.seq_length") == 4096
+    summary = open_catalog().summary(f"{EXAMPLE}:llama3_8b_4k_config")
+    assert (summary.minimum_gpus, summary.seq_length, summary.gpus) == (1, 4096, None)
     page = show_recipe(f"{EXAMPLE}:llama3_8b_4k_config")
     assert page.sections["parallelism"]["cp"] == 1
     assert page.sections["identity"]["derived_from"] == "llama3_8b_pretrain_config"
