@@ -88,6 +88,7 @@ PartitionName=batch Nodes=ALL Default=YES MaxTime=INFINITE State=UP
         wait_until(lambda: count_idle(environment) == 2, seconds=60)
         yield environment
     finally:
+        end_jobs(environment)
         for name in ("slurmd-node1", "slurmd-node2", "slurmctld", "munged"):
             path = folder / f"{name}.pid"
             if path.exists() and path.read_text().strip():
@@ -95,6 +96,18 @@ PartitionName=batch Nodes=ALL Default=YES MaxTime=INFINITE State=UP
                     os.kill(int(path.read_text()), signal.SIGTERM)
                 except ProcessLookupError:
                     path.unlink()
+
+
+def end_jobs(environment):
+    """Cancel what still runs and wait for it: a daemon that goes first leaves the processes of its jobs behind."""
+
+    def running():
+        shown = subprocess.run(["squeue", "-h", "-o", "%i"], env=environment, capture_output=True, text=True, check=False)
+        return shown.stdout.split() if shown.returncode == 0 else []
+
+    for number in running():
+        subprocess.run(["scancel", number], env=environment, check=False, capture_output=True)
+    wait_until(lambda: not running(), seconds=60)
 
 
 def count_idle(environment):
