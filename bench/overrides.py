@@ -116,8 +116,6 @@ def tree_of(key: str, fields: Mapping[str, Any]) -> dict[str, Any]:
     wanted = [path for path in fields if path == key or path.startswith(key + ".") or key.startswith(path + ".")]
     tree: dict[str, Any] = {}
     for path in wanted or [path for path in fields if path.split(".", 1)[0] == section][:3]:
-        if path.endswith("._class"):
-            continue
         *parents, leaf = path.split(".")
         node = tree
         for part in parents:
@@ -125,7 +123,7 @@ def tree_of(key: str, fields: Mapping[str, Any]) -> dict[str, Any]:
             if not isinstance(child, dict):
                 child = node[part] = {}
             node = child
-        if not isinstance(node.get(leaf), dict):
+        if leaf != "_class" and not isinstance(node.get(leaf), dict):
             value = fields[path]  # `${CWD}` in the catalog is a placeholder for the working directory
             node[leaf] = value.replace("${CWD}", ".") if isinstance(value, str) else value
     return tree

@@ -50,14 +50,9 @@ def _apply(state: Resolution, override: Override) -> Problem | None:
         return _delete(state, override)
     if override.kind is KeyKind.ITEM:
         return _set_item(state, override)
-    current = state.get(override.path)
-    if override.operation is Operation.ADD and current is not None and not isinstance(override.value, dict | list):
-        return Problem(
-            code="already-set",
-            path=override.path,
-            message=f"+{override.path} adds a key, but it is already {render_for_message(current)}",
-            hint=f"write {override.path}={render_value(override.value)}",
-        )
+    taken = _already_set(state, override)
+    if taken is not None:
+        return taken
     if override.kind is KeyKind.FREE:
         _set_free(state, override)
         return None
@@ -72,6 +67,20 @@ def _apply(state: Resolution, override: Override) -> Problem | None:
         state.origins.pop(child, None)
     _write(state, override.path, override.value, override.text)
     return None
+
+
+def _already_set(state: Resolution, override: Override) -> Problem | None:
+    """`+KEY=VALUE` refuses a key that has a value; dictionaries and lists merge instead."""
+    current = state.get(override.path)
+    is_set = current is not None or (override.kind is KeyKind.SECTION and state.has_section(override.path))
+    if override.operation is not Operation.ADD or not is_set or isinstance(override.value, dict | list):
+        return None
+    return Problem(
+        code="already-set",
+        path=override.path,
+        message=f"+{override.path} adds a key, but it is already {render_for_message(current) if current is not None else 'set'}",
+        hint=f"write {override.path}={render_value(override.value)}",
+    )
 
 
 def _write(state: Resolution, path: str, value: FieldValue, text: str) -> None:
@@ -143,9 +152,9 @@ def _apply_section(state: Resolution, override: Override) -> Problem | None:
         return None
     if override.operation is Operation.DELETE:
         return _delete_section(state, override)
-    absent = _absent_from_class(state, override)
-    if absent is not None:
-        return absent
+    refused = _closed_section(state, override) or _already_set(state, override) or _absent_from_class(state, override)
+    if refused is not None:
+        return refused
     if value == {} and not state.has_section(path):
         nullable = NULLABLE_SECTIONS.get(path)
         target = nullable.target if nullable is not None else "CLASS"
@@ -206,12 +215,13 @@ def _set_free(state: Resolution, override: Override) -> None:
         state.values.pop(holder, None)
         state.origins.pop(holder, None)
     if is_new and override.operation is Operation.SET:
-        state.note(
-            "TRAP-NEWKEY",
-            f"{override.path} is a new key of {holder}; Megatron Bridge itself wants a plus sign",
-            remedy=f"write +{override.path}={render_value(override.value)} there",
-        )
+        _note_new_key(state, override.path, holder, f"+{override.path}={render_value(override.value)}")
     _write(state, override.path, override.value, override.text)
+
+
+def _note_new_key(state: Resolution, path: str, holder: str, typed: str) -> None:
+    message = f"{path} is a new key of {holder}; Megatron Bridge itself wants a plus sign"
+    state.note("TRAP-NEWKEY", message, remedy=f"write {typed} there")
 
 
 def _with_key(inside: dict[str, Any], tail: Sequence[str], value: FieldValue) -> dict[str, Any]:
@@ -231,6 +241,8 @@ def _merge(state: Resolution, override: Override) -> None:
     state.values.pop(path, None)
     state.origins.pop(path, None)
     for key, item in override.value.items():
+        if f"{path}.{key}" not in state.values and override.operation is Operation.SET:
+            _note_new_key(state, f"{path}.{key}", path, f"+{path}={render_value(override.value)}")
         _write(state, f"{path}.{key}", item, override.text)
 
 

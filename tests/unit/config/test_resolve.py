@@ -264,6 +264,8 @@ def test_a_field_that_the_recipes_class_lacks_is_unknown(make_recipe, schema):
     ("typed", "message"),
     [
         ("+train.train_iters=5", "already 1000"),
+        ("+mixed_precision=fp16_mixed", "already bf16_mixed|already 'bf16_mixed'"),
+        ("comm_overlap.tp_comm_overlap_cfg=null", "comm_overlap is null|unknown key"),
         ("~train.train_samples", "it is not set"),
         ("~train.train_iters=5", "it is 1000, not 5"),
         ("model.recompute_modules.3=mlp", "has no item 3"),
@@ -271,7 +273,7 @@ def test_a_field_that_the_recipes_class_lacks_is_unknown(make_recipe, schema):
 )
 def test_what_the_grammar_allows_and_this_recipe_does_not(make_recipe, schema, typed, message):
     with pytest.raises(UsageError, match=message):
-        resolve_config(make_recipe(), schema, [typed])
+        resolve_config(make_recipe(mixed_precision="bf16_mixed"), schema, [typed])
 
 
 def test_keys_of_dictionaries_are_added_and_deleted(make_recipe, schema):
@@ -286,6 +288,8 @@ def test_a_new_key_without_a_plus_sign_is_reported(make_recipe, schema):
     config = resolve_config(make_recipe(), schema, ["env_vars.A=1"])
     assert config.get("env_vars.A") == 1
     assert "+env_vars.A=1" in notes_of(config, "TRAP-NEWKEY")[0]
+    merged = resolve_config(make_recipe(), schema, ["env_vars={A:1}"])
+    assert "+env_vars={A:1}" in notes_of(merged, "TRAP-NEWKEY")[0]
 
 
 def test_deleting_a_declared_field_has_no_effect_and_is_reported(make_recipe, schema):
