@@ -305,4 +305,4 @@ def _option_words(before: CheckRequest, after: CheckRequest) -> list[str]:
 
 
 def _is_file(target: str) -> bool:
-    return target.endswith((".yaml", ".yml", ".json")) or "/" in target
+    return target.endswith((".yaml", ".yml", ".json")) or ("/" in target and ".py:" not in target)

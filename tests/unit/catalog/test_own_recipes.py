@@ -6,6 +6,7 @@ from autorecipe.api.recipes import derive, find_recipe, show_recipe
 from autorecipe.api.resolve import resolve_run
 from autorecipe.catalog import own
 from autorecipe.catalog.store import open_catalog
+from autorecipe.cli.main import execute
 from autorecipe.errors import EnvironmentProblem, UsageError
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "own_recipe.py"
@@ -103,3 +104,8 @@ def test_deriving_from_a_derived_recipe_adds_up():
     assert second.base == "llama3_8b_pretrain_config"
     assert second.values == {"train.train_iters": 5, "train.global_batch_size": 8}
     assert second.release == "0.6.2"
+
+
+def test_check_takes_a_function_for_a_recipe(capsys):
+    assert execute(["check", f"{EXAMPLE}:llama3_8b_4k_config", "--gpus", "8", "--gpu", "h100"]) in (0, 1)
+    assert "cannot be read" not in capsys.readouterr().err
