@@ -199,7 +199,6 @@ LAYOUTS = (
     _make("671b-like ep16", "mla", DEEPSEEK, gpus=16, ep=16),
     _make("671b-like tp2 ep8", "mla", DEEPSEEK, gpus=16, tp=2, ep=8),
     _make("671b-like pp2 ep8 last", "mla", DEEPSEEK, gpus=16, pp=2, ep=8, stage=1),
-    _make("671b-like up-projection recompute", "mla", DEEPSEEK, gpus=16, ep=16, **selective("mla_up_proj")),
     _make("8b 32k cp4", "long", LLAMA_8B, gpus=8, seq=32768, cp=4),
     _make("8b 64k cp8 tp2", "long", LLAMA_8B, gpus=16, seq=65536, cp=8, tp=2),
     _make("8b 128k cp8 full recompute", "long", LLAMA_8B, gpus=16, seq=131072, cp=8, gbs=16, **FULL),

@@ -22,7 +22,7 @@ import numpy as np
 
 from autorecipe.catalog.hardware import load_gpus
 from autorecipe.estimate.calibration import Measurement, load_throughput
-from autorecipe.estimate.coefficients import Coefficients
+from autorecipe.estimate.coefficients import Coefficients, load_coefficients
 from autorecipe.estimate.memory import MemoryModel
 from autorecipe.estimate.time import TimeModel
 
@@ -179,11 +179,13 @@ def main() -> None:
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--folds", action="store_true")
     parser.add_argument("--steps", type=int, default=12)
+    parser.add_argument("--resume", action="store_true", help="start from the shipped coefficients")
     options = parser.parse_args()
     rows = usable(load_throughput())
     problem = Problem(rows)
     print("priors   ", summary(list(problem.residuals(PRIOR))))
-    x = fit(problem, steps=options.steps, verbose=True)
+    start = vector_of(load_coefficients()) if options.resume else None
+    x = fit(problem, start=start, steps=options.steps, verbose=True)
     r = problem.residuals(x)
     print("all rows ", summary(list(r)))
     coefficients = make(x)

@@ -104,12 +104,19 @@ def start_fake_group(*, rank: int, world_size: int) -> None:
     dist.init_process_group("fake", rank=rank, world_size=world_size, store=FakeStore())
 
 
-def prepare_fakes(*, topk: int) -> None:
+_keeps_masks = True
+
+
+def prepare_fakes(*, topk: int, windows: bool = False) -> None:
     """Replace what needs data or a device. Call after `compat.prepare` and before a model is built.
 
     Args:
         topk: experts of a token, which decides the sizes of dropless routing.
+        windows: whether attention has windows. Without them a mask says only what a GPU kernel takes as a flag (causal, the
+            last row aligned with the last column), and is not counted.
     """
+    global _keeps_masks
+    _keeps_masks = windows
     _freeze_generators()
     _convert_by_copy()
     _skip_bucket_collectives()
@@ -172,7 +179,7 @@ class _FusedAttention(torch.autograd.Function):
 def _attention(
     query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, attn_mask: torch.Tensor | None = None, *_: Any, **__: Any
 ) -> torch.Tensor:
-    result: torch.Tensor = _FusedAttention.apply(query, key, value, attn_mask)
+    result: torch.Tensor = _FusedAttention.apply(query, key, value, attn_mask if _keeps_masks else None)
     return result
 
 

@@ -10,6 +10,7 @@ What is not: kernels' workspaces, allocator, communicators. Start reading at `tr
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import sys
@@ -75,7 +76,7 @@ def trace_rank(request: Mapping[str, Any]) -> dict[str, Any]:
         layout=layout,
         groups=ProcessGroupCollection.use_mpu_process_groups(),
     )
-    fake.prepare_fakes(topk=values.get("model.moe_router_topk") or 1)
+    fake.prepare_fakes(topk=values.get("model.moe_router_topk") or 1, windows=bool(values.get("model.window_size")))
     live = fake.LiveBytes()
     with FakeTensorMode(allow_non_fake_inputs=True), live:
         built = _build(run, context, live)
@@ -174,6 +175,8 @@ def _step(run: Any, context: Any, chunks: list[Any], optimizer: Any, live: Any, 
     def batches() -> Iterator[dict[str, Any]]:
         shape = (batch.micro_batch_size, batch.seq_length)
         while True:
+            # Recomputation leaves cycles that Python's collector frees some time later; a trace has too few objects to start it.
+            gc.collect()
             yield {
                 "tokens": torch.zeros(shape, dtype=torch.long),
                 "labels": torch.zeros(shape, dtype=torch.long),

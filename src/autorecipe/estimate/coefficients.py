@@ -36,7 +36,8 @@ class Coefficients:
         attention_backward: the same, backward.
         attention_blackwell: Blackwell's attention efficiency against Hopper's.
         attention_fill_tokens: sequence at which attention reaches half of its efficiency.
-        scan: Mamba and delta-rule scans, part of the 16-bit peak.
+        scan: Mamba scans, part of the 16-bit peak.
+        delta_scan: gated delta-rule scans, part of the 16-bit peak.
         memory: part of the memory bandwidth that pointwise kernels reach.
         bias_passes: the same for biases and dropout, where the model has them.
         layer_passes: passes over the residual stream of norms, residual additions and rotary embedding, per block.
@@ -80,12 +81,13 @@ class Coefficients:
     attention_backward: float = 0.45
     attention_blackwell: float = 1.0
     attention_fill_tokens: float = 700.0
-    scan: float = 0.10
+    scan: float = 0.05
+    delta_scan: float = 0.20
     memory: float = 0.70
     bias_passes: float = 3.0
     layer_passes: float = 6.0
     moe_passes: float = 6.0
-    expert_bias_passes: float = 8.0
+    expert_bias_passes: float = 16.0
     hybrid_permute: float = 0.5
     unfused_permute: float = 4.0
     host_block_seconds: float = 150e-6

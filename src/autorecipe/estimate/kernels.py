@@ -253,7 +253,8 @@ def _attention_and_scans(shape: ModelShape, block: Block, tokens: Tokens, gpu: G
         out.attention_forward = work / c.attention_forward
         out.attention_backward = 2.5 * work / c.attention_backward
     if flops.scan:
-        work = flops.scan * tokens.inside / tokens.tp / (peak * c.scan)
+        efficiency = c.delta_scan if block is Block.LINEAR_ATTENTION else c.scan
+        work = flops.scan * tokens.inside / tokens.tp / (peak * efficiency)
         out.attention_forward += work
         out.attention_backward += 2.5 * work
 
