@@ -111,8 +111,11 @@ class Context:
     def layout(self) -> Layout:
         """The layout as the framework will use it: an unset ETP is TP in Megatron-LM, 1 with EP > 1 in Bridge."""
         layout = view_layout(self.config)
-        if not self.model("num_moe_experts") and isinstance(self.model("expert_tensor_parallel_size"), int):
-            layout = _replace_etp(layout, self.model("expert_tensor_parallel_size"))
+        etp = self.integer("model.expert_tensor_parallel_size") or 0
+        if not self.model("num_moe_experts") and etp > 0:
+            layout = _replace_etp(layout, etp)
+        if layout.etp < 1:
+            layout = _replace_etp(layout, 1)
         if self.framework == MEGATRON_LM and self.model("expert_tensor_parallel_size") is None and self.model("num_moe_experts"):
             layout = _replace_etp(layout, layout.tp)
         return layout

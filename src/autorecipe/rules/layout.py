@@ -5,6 +5,8 @@ Each takes plain integers and returns a bool, so that it can be called for one c
 
 from __future__ import annotations
 
+import math
+
 from autorecipe.rules.release import DEFAULT_CORE, parse_release
 
 REPLICATED_GROUPS = (0, 16)
@@ -99,4 +101,7 @@ def batch_fits(global_batch_size: int, micro_batch_size: int, dp: int) -> bool:
 
 def divisors(number: int) -> list[int]:
     """Return the divisors of a positive number, ascending."""
-    return [candidate for candidate in range(1, number + 1) if number % candidate == 0] if number > 0 else []
+    if number < 1:
+        return []
+    small = [candidate for candidate in range(1, math.isqrt(number) + 1) if number % candidate == 0]
+    return small + [number // candidate for candidate in reversed(small) if candidate * candidate != number]

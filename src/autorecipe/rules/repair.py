@@ -154,7 +154,9 @@ def _meet_division(node: ast.BinOp, context: Context) -> Iterator[Change]:
         if path is None or path in ESSENTIAL or not isinstance(now, int) or size % now:
             continue
         rest = size // now
-        fitting = [candidate for candidate in range(1, 2 * now + 1) if candidate != now and number % (candidate * rest) == 0]
+        fitting = [
+            candidate for candidate in range(1, min(2 * now, 4096) + 1) if candidate != now and number % (candidate * rest) == 0
+        ]
         for candidate in sorted(fitting, key=lambda candidate: (abs(candidate - now), candidate))[:2]:
             yield {path: candidate}
 

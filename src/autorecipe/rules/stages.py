@@ -8,6 +8,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
+MOST_LAYERS = 2048
+"""Beyond this no uneven split is looked for."""
+
 LETTERS = {"E": "embedding", "t": "decoder", "m": "mtp", "L": "loss"}
 GROUP = re.compile(r"\(([^)]+)\)\*(\d+)")
 SINGLE = re.compile(r"(.)\*(\d+)")
@@ -45,6 +48,8 @@ def balanced_edges(layers: int, pp: int, vp: int, *, limit: int = 6) -> list[tup
 
     Formula: minimise the heaviest stage, then the spread, then prefer the lighter first stage (it holds the embedding).
     """
+    if not 1 <= pp <= layers <= MOST_LAYERS or not 1 <= vp <= layers:
+        return []
     if pp < 3:
         return (
             [(first, layers - first) for first in range(vp, layers, vp) if (layers - first) % vp == 0][:limit] if pp == 2 else []

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from autorecipe.errors import UsageError
 from autorecipe.rules.check import SEVERITY_ORDER, STAGE_ORDER, check_config, judge, order
 from autorecipe.rules.layout import layers_fit, microbatches_fit, tensor_parallel_fits
+from autorecipe.rules.registry import all_rules
 from autorecipe.rules.situation import read_situation
 from autorecipe.schema import RunConfig, Severity, Stage
 
@@ -93,3 +94,18 @@ def test_microbatch_group_decides_and_not_the_stages():
     assert microbatches_fit(32, 13, 2, 16)
     assert not microbatches_fit(32, 13, 2)
     assert not microbatches_fit(6, 4, 2)
+
+
+@pytest.mark.parametrize("words", ["TP=1000000000", "CP=1000000000 dataset.seq_length=8192", "PP=1000000000 num_layers=61"])
+def test_absurd_sizes_are_judged_at_once(words):
+    findings = judge(read_situation(f"gpus=8 cp_comm_type=a2a+p2p num_attention_heads=32 {words}"))
+    assert any(finding.severity is Severity.ERROR for finding in findings)
+
+
+@pytest.mark.parametrize("value", ["[]", "{}", "text", "-1", "0", "null", "1.5", "true"])
+def test_values_of_wrong_types_crash_no_rule(value):
+    for rule in all_rules()[::7]:
+        words = " ".join(
+            f"{path}={value}" for path in rule.paths if "." in path and path.split(".")[0] in ("model", "train", "ddp")
+        )
+        judge(read_situation(f"gpus=8 {words}"), verify=False)

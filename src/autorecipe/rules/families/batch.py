@@ -18,7 +18,7 @@ def _batch_breach(context: Context, gbs: int, mbs: int, dp: int, *, prefix: str 
     step = mbs * dp
     lower, upper = gbs // step * step, -(-gbs // step) * step
     sizes = [value for value in divisors(mbs) if batch_fits(gbs, value, dp)]
-    dps = [value for value in range(1, min(gbs, 8 * dp) + 1) if batch_fits(gbs, mbs, value)]
+    dps = [value for value in range(1, min(gbs, 8 * dp, 16384) + 1) if batch_fits(gbs, mbs, value)]
     near = [value for value in (lower, upper) if value]
     fixes = [Fix(overrides={paths[1]: sizes[-1]})] if sizes and sizes[-1] != mbs else []
     smaller = [value for value in dps if value < dp]

@@ -293,7 +293,7 @@ def context_sequence(context: Context) -> Iterator[Verdict]:
         return
     if sequence_fits(length, cp):
         return
-    legal = [value for value in range(1, max(64, 2 * cp) + 1) if sequence_fits(length, value)]
+    legal = [value for value in range(1, min(1024, max(64, 2 * cp)) + 1) if sequence_fits(length, value)]
     lower = length // (2 * cp) * 2 * cp
     near = sorted(legal, key=lambda value: (abs(value - cp), -value))[:2]
     fixes = [Fix(overrides={AXIS_PATHS["CP"]: value}) for value in near]

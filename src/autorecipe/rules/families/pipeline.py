@@ -260,7 +260,11 @@ def _interleaved_breach(context: Context, count: int, size: int, group: int | No
     if dps:
         fixes.append(Fix(overrides={"gpus": dps[-1] * layout.dense_model_parallel_size}, note=f"DP={dps[-1]}"))
     larger = next(
-        (mbs * dp * number for number in range(count, count + 4 * size) if microbatches_fit(number, layout.pp, layout.vp, group)),
+        (
+            mbs * dp * number
+            for number in range(count, count + 4 * min(size, 4096))
+            if microbatches_fit(number, layout.pp, layout.vp, group)
+        ),
         None,
     )
     if larger:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from autorecipe.rules.context import Context
 from autorecipe.rules.declare import adjusts, computes, requires
+from autorecipe.rules.layout import divisors
 from autorecipe.rules.rule import BRIDGE, Breach, Verdict
 from autorecipe.schema import Evidence, Fix, Severity, Stage
 
@@ -64,7 +65,7 @@ def _factor_pairs(cp: int, context: Context) -> list[list[int]]:
     """Return [inner, outer] factor pairs of CP, the one that fills what TP leaves of a node first."""
     node = context.cluster.gpus_per_node if context.cluster else 8
     room = max(1, node // context.layout.tp)
-    pairs = [[inner, cp // inner] for inner in range(2, cp) if cp % inner == 0]
+    pairs = [[inner, cp // inner] for inner in divisors(cp) if 1 < inner < cp]
     return sorted(pairs, key=lambda pair: (pair[0] > room, abs(pair[0] - room)))
 
 
