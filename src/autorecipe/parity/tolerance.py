@@ -2,7 +2,7 @@
 
 Rounding model. Unit roundoff u: 2^-24 (fp32), 2^-11 (fp16), 2^-8 (bf16), 2^-4 (fp8, three mantissa bits).
 
-    loss(t)      = r + min(8 u32 |L(t)| g(t) + (k / 2) u / sqrt(N) + k u S(t) g(t),  cap |L(t)|)
+    loss(t)      = r + min(8 u32 |L(t)| g(t) + k u / sqrt(N) + k u S(t) g(t),  cap |L(t)|)
     grad norm(t) = r + G(t) (4 u32 + k u / 32)            at the first iteration
                  = r + G(t) (64 u32 + k u / 2) g(t)       later
 
@@ -35,7 +35,7 @@ UNIT_ROUNDOFF = {Precision.FP32: 2.0**-24, Precision.FP16: 2.0**-11, Precision.B
 DEFAULT_TOKENS_PER_STEP = 1024
 """Assumed where no log says how many tokens a step has: small, so that the tolerance is not too tight."""
 
-LOSS_FORMULA = "r + min(8 u32 L g + k/2 u / sqrt(N) + k u S g, max(4 u, 0.002) L), g = sqrt(1 + (t - 1) / 10)"
+LOSS_FORMULA = "r + min(8 u32 L g + k u / sqrt(N) + k u S g, max(4 u, 0.002) L), g = sqrt(1 + (t - 1) / 10)"
 SAME_ARITHMETIC, OTHER_ARITHMETIC = 2.0, 16.0
 _U32 = UNIT_ROUNDOFF[Precision.FP32]
 
@@ -88,7 +88,7 @@ class RoundingModel:
         if metric == GRAD_NORM:
             return value * (4 * _U32 + k * u / 32 if is_first else (64 * _U32 + k * u / 2) * growth)
         if metric == LOSS or metric.endswith("loss"):
-            free = 8 * _U32 * value * growth + k / 2 * u / math.sqrt(self.tokens_per_step) + k * u * largest_move * growth
+            free = 8 * _U32 * value * growth + k * u / math.sqrt(self.tokens_per_step) + k * u * largest_move * growth
             return min(free, max(4 * u, 0.002) * value)
         return 0.0
 
