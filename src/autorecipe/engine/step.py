@@ -8,6 +8,7 @@ receives the whole sequence; context-parallel ranks cut their part out here. Sta
 from __future__ import annotations
 
 import contextlib
+import gc
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -43,13 +44,19 @@ class StepResult:
 
 
 def prepare_schedule(run: RunConfig, chunks: Sequence[Any], optimizer: Any) -> None:
-    """Hang the hooks into the model configuration that Megatron-Core's schedules call. Call once, before the first step."""
+    """Hang the hooks into the model configuration that Megatron-Core's schedules call. Call once, before the first step.
+
+    What exists by then stays for the whole run: Python's collector is told to pass over it, as each full collection would
+    otherwise hold up the launching of GPU work.
+    """
     from megatron.core.distributed import finalize_model_grads
     from megatron.core.utils import get_model_config
 
     config = get_model_config(chunks[0])
     config.grad_scale_func = optimizer.scale_loss if optimizer is not None else None
     config.finalize_model_grads_func = finalize_model_grads
+    gc.collect()
+    gc.freeze()
     ddp_config = chunks[0].ddp_config
     if ddp_config.overlap_grad_reduce:
         config.no_sync_func = _one_or_all([chunk.no_sync for chunk in chunks])
