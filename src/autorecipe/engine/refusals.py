@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -82,11 +83,11 @@ def is_inert(name: str, value: Any, defaults: Mapping[str, Any], *, latent: bool
     """
     if name in defaults:
         return bool(value == defaults[name] or value is None)
-    if name in _LATENT_FIELDS:
-        return not latent
     if name == "transformer_layer_spec":
-        return value is None or str(value).rsplit(":", 1)[-1] in _STANDARD_SPECS
-    return value is None or value is False or value in (0, "", "none") or value == [] or value == {}
+        return value is None or any(spec in re.findall(r"\w+", str(value)) for spec in _STANDARD_SPECS)
+    if value is None or value is False or value in (0, "", "none", [], {}):
+        return True
+    return name in _LATENT_FIELDS and not latent
 
 
 def execution_rules(options: EngineOptions) -> list[ExecutionRule]:
@@ -184,6 +185,36 @@ def _experts_without_sequence_parallel(run: RunConfig) -> Problem | None:
     )
 
 
+def _own_model_class(run: RunConfig) -> Problem | None:
+    name = run.get("model._class", None)
+    if name in (None, "GPTModelProvider", "MLAModelProvider"):
+        return None
+    return _refuse("model", f"{name} builds a model of its own, beyond what its fields say")
+
+
+def _attention_beyond_sdpa(run: RunConfig) -> Problem | None:
+    if run.get("engine.modules", None) in ("core-local", "transformer-engine") or compat.has_transformer_engine():
+        return None
+    kind = run.get("model.softmax_type", None)
+    if kind not in (None, "vanilla"):
+        message = f"={kind!r}: torch's scaled dot product attention has no such softmax"
+        hint = "set engine.modules=core-local (without context parallelism), or add --engine bridge"
+        return Problem(code=CODE, path="model.softmax_type", message=message, hint=hint)
+    if run.get("model.qk_clip", None) is True or run.get("model.log_max_attention_logit", None) is True:
+        return _refuse("model.qk_clip", "torch's scaled dot product attention does not report its largest score")
+    return None
+
+
+def _biased_grouped_experts(run: RunConfig) -> Problem | None:
+    biased = run.get("model.add_bias_linear", True) is not False
+    if not run.get("model.num_moe_experts", None) or not biased or run.get("model.moe_grouped_gemm", None) is not True:
+        return None
+    if compat.has_transformer_engine():
+        return None
+    message = "=True with model.add_bias_linear=True: grouped experts have no biases here"
+    return Problem(code=CODE, path="model.moe_grouped_gemm", message=message, hint="set model.moe_grouped_gemm=false")
+
+
 def _refuse(path: str, message: str) -> Problem:
     return Problem(code=CODE, path=path, message=message, hint=BRIDGE_HINT)
 
@@ -194,6 +225,9 @@ def _has_module(name: str) -> bool:
 
 
 _CHECKS = (
+    _own_model_class,
+    _attention_beyond_sdpa,
+    _biased_grouped_experts,
     _hybrid,
     _linear_attention,
     _vision,

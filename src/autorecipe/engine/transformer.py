@@ -34,7 +34,7 @@ IRRELEVANT_FIELDS = refusals.words(
     use_arbitrary_attention_mask use_transformer_engine_full_layer_spec transformer_impl mtp_enabled timers
     finalize_model_grads_func grad_scale_func no_sync_func grad_sync_func param_sync_func moe_grad_scale_func
     mtp_grad_scale_func quant_recipe async_tensor_model_parallel_allreduce pipeline_model_parallel_comm_backend
-    max_position_embeddings config_logger_dir test_mode"""
+    max_position_embeddings config_logger_dir test_mode high_priority_a2a_comm_stream"""
 )
 
 # What a release without the field does; any other value is refused there.

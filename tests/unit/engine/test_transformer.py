@@ -75,3 +75,27 @@ def test_what_megatron_core_rejects_is_a_usage_error():
 def test_expert_layers_follow_the_frequency():
     config = build_transformer_config(make_run(num_moe_experts=4, moe_layer_freq="([0]*1+[1]*1)"))
     assert config.moe_layer_freq == [0, 1]
+
+
+def test_a_standard_layer_specification_passes_also_as_a_partial():
+    text = "partial(megatron.core.models.gpt.gpt_layer_specs:get_gpt_decoder_block_spec, use_transformer_engine=True)"
+    plan_transformer(make_run(transformer_layer_spec=text))
+    (problem,) = refusals_of(make_run(transformer_layer_spec="megatron.bridge.models.olmoe.olmoe_provider:olmoe_layer_spec"))
+    assert problem.path == "model.transformer_layer_spec"
+
+
+def test_a_provider_with_a_model_of_its_own_is_refused():
+    (problem,) = refusals_of(make_run(_class="GemmaModelProvider"))
+    assert "GemmaModelProvider" in problem.message
+
+
+def test_a_softmax_that_torch_does_not_have_is_refused_except_with_core_local_modules():
+    run = make_run(softmax_type="learnable")
+    (problem,) = refusals_of(run)
+    assert "engine.modules=core-local" in problem.hint
+    plan_transformer(RunConfig(values={**run.values, "engine.modules": "core-local"}))
+
+
+def test_grouped_experts_with_biases_are_refused():
+    (problem,) = refusals_of(make_run(num_moe_experts=4, moe_grouped_gemm=True, add_bias_linear=True))
+    assert problem.hint == "set model.moe_grouped_gemm=false"
