@@ -58,7 +58,13 @@ def trace_rank(request: Mapping[str, Any]) -> dict[str, Any]:
     from autorecipe.schema.run import RunConfig
 
     started = time.monotonic()
-    values = {**request["values"], "dist.use_gloo_process_groups": False}
+    # Checks of gradient values need values.
+    checks = {
+        "ddp.check_for_nan_in_grad": False,
+        "ddp.check_for_large_grads": False,
+        "rerun_state_machine.check_for_nan_in_loss": False,
+    }
+    values = {**request["values"], **checks, "dist.use_gloo_process_groups": False}
     run = RunConfig(values=values, mode=request.get("mode", ""))
     layout, batch = view_layout(run), view_batch(run)
     rank, world_size = request["rank"], request["world_size"]

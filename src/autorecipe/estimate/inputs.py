@@ -134,7 +134,7 @@ def read_policy(
         permute_fusion=reader.flag("model.moe_permute_fusion"),
         capacity_factor=reader.real("model.moe_expert_capacity_factor"),
         cuda_graph=_cuda_graph(reader),
-        cross_entropy=_cross_entropy(reader),
+        cross_entropy=_cross_entropy(reader, layers),
         activation_fusion=reader.first_flag("model.bias_activation_fusion", default=True),
         rope_fusion=reader.flag("model.apply_rope_fusion"),
         cp_comm_type=reader.text("model.cp_comm_type") or "p2p",
@@ -304,7 +304,10 @@ def _cuda_graph(reader: _Reader) -> str:
     return "local" if implementation == "local" else "te"
 
 
-def _cross_entropy(reader: _Reader) -> str:
+def _cross_entropy(reader: _Reader, layers: LayerImplementation) -> str:
+    if layers is LayerImplementation.LOCAL:
+        # The engine's chunked loss never stores the logits; Transformer Engine's is not there.
+        return "linear" if reader.text("engine.fused_loss") == "on" else "unfused"
     if not reader.flag("model.cross_entropy_loss_fusion"):
         return "unfused"
     implementation = reader.text("model.cross_entropy_fusion_impl") or "native"
