@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from autorecipe.rules.context import Context
@@ -108,7 +109,13 @@ def requires(
             paths = dict.fromkeys(path for expression in unknown for path in expression.paths)
             yield Missing(paths=tuple(path for path in paths if _is_unknown(path, context)) or tuple(paths))
 
-    formula = "; ".join(render_condition(expression.node) for expression in needs)
+    def state() -> str:
+        formula = "; ".join(render_condition(expression.node) for expression in needs)
+        return formula if when == "True" else f"{render_condition(condition.node)} -> {formula}"
+
+    def reads() -> tuple[str, ...]:
+        return tuple(dict.fromkeys([*condition.paths, *(path for item in needs for path in item.paths)]))
+
     return make_rule(
         rule_id,
         aliases,
@@ -116,14 +123,14 @@ def requires(
         check=check,
         severity=severity,
         stage=stage,
-        formula=formula if when == "True" else f"{render_condition(condition.node)} -> {formula}",
+        state=state,
         why=why,
         source=source,
         evidence=evidence,
         frameworks=frameworks,
         core=core,
         bridge=bridge,
-        paths=tuple(dict.fromkeys([*condition.paths, *(path for item in needs for path in item.paths)])),
+        reads=reads,
         bad=bad,
         good=good,
     )
@@ -180,14 +187,14 @@ def adjusts(
         check=check,
         severity=severity,
         stage=stage,
-        formula=f"{render_condition(condition.node)} -> {_assigned(effective)}",
+        state=lambda: f"{render_condition(condition.node)} -> {_assigned(effective)}",
         why=why,
         source=source,
         evidence=evidence,
         frameworks=frameworks,
         core=core,
         bridge=bridge,
-        paths=tuple(dict.fromkeys([*condition.paths, *effective])),
+        reads=lambda: tuple(dict.fromkeys([*condition.paths, *effective])),
         bad=bad,
         good=good,
     )
@@ -221,14 +228,14 @@ def computes(
             check=check,
             severity=severity,
             stage=stage,
-            formula=formula,
+            state=lambda: formula,
             why=why,
             source=source,
             evidence=evidence,
             frameworks=frameworks,
             core=core,
             bridge=bridge,
-            paths=tuple(path if "." in path else f"model.{path}" for path in paths.split()),
+            reads=lambda: tuple(path if "." in path else f"model.{path}" for path in paths.split()),
             bad=bad,
             good=good,
         )
@@ -244,14 +251,14 @@ def make_rule(
     check: Check,
     severity: Severity,
     stage: Stage,
-    formula: str,
+    state: Callable[[], str],
     why: str,
     source: str,
     evidence: Evidence,
     frameworks: tuple[str, ...],
     core: str,
     bridge: str,
-    paths: tuple[str, ...],
+    reads: Callable[[], tuple[str, ...]],
     bad: str,
     good: str,
 ) -> Rule:
@@ -263,15 +270,15 @@ def make_rule(
         severity=severity,
         stage=stage,
         check=check,
-        formula=formula,
+        state=state,
         why=why,
-        source=_source(source, names),
+        cite=lambda: _source(source),
         evidence=evidence,
         aliases=names,
         frameworks=frameworks or _frameworks(names),
         core=_range(core),
         bridge=_range(bridge),
-        paths=paths,
+        reads=reads,
         bad=Example(words=bad),
         good=Example(words=good),
     )
@@ -305,7 +312,7 @@ def _frameworks(aliases: tuple[str, ...]) -> tuple[str, ...]:
     return FRAMEWORKS
 
 
-def _source(text: str, aliases: tuple[str, ...]) -> str:
+def _source(text: str) -> str:
     parts = []
     for part in text.split("+"):
         part = part.strip()
@@ -321,6 +328,7 @@ def _source(text: str, aliases: tuple[str, ...]) -> str:
     return "; ".join(parts)
 
 
+@lru_cache(maxsize=64)
 def _range(text: str) -> ReleaseRange:
     since = until = ""
     for part in text.split():

@@ -12,7 +12,7 @@ import ast
 import math
 import operator
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any
 
 from autorecipe.rules.context import Context
@@ -40,27 +40,91 @@ ARITHMETIC = {
 }
 
 
-@dataclass(frozen=True)
 class Expression:
-    """A compiled predicate.
+    """A predicate, read no further than asked: of `A and B`, `B` is compiled when `A` first holds.
 
-    Attributes:
-        text: as written.
-        node: its syntax tree.
-        evaluate: context -> True, False, another value, or `UNKNOWN`.
-        paths: what it reads, in order of appearance.
+    Most rules do not apply to most configurations, and reading all of them would cost more than the rest of an answer.
+
+    Args:
+        text: as written; a mistake in it is our own bug and raises `ValueError` or `SyntaxError` when it is read.
     """
 
-    text: str
-    node: ast.expr
-    evaluate: Evaluate
-    paths: tuple[str, ...]
+    def __init__(self, text: str) -> None:
+        self.text = text.strip()
+
+    @cached_property
+    def node(self) -> ast.expr:
+        """The syntax tree of the whole, found to be in the language."""
+        node = _parse(self.text)
+        _compile(node)
+        return node
+
+    @cached_property
+    def paths(self) -> tuple[str, ...]:
+        """What it reads, in order of appearance."""
+        return tuple(dict.fromkeys(_paths(self.node)))
+
+    @cached_property
+    def _parts(self) -> tuple[str, ...]:
+        return split_conjunction(self.text)
+
+    def evaluate(self, context: Context) -> Any:
+        """Return True, False, another value, or `UNKNOWN`."""
+        parts = self._parts
+        if len(parts) == 1:
+            return _compile_text(parts[0])(context)
+        unknown = False
+        for part in parts:
+            value = _compile_text(part)(context)
+            if value is UNKNOWN:
+                unknown = True
+            elif not value:
+                return False
+        return UNKNOWN if unknown else True
 
 
 def compile_expression(text: str) -> Expression:
-    """Compile a predicate; a mistake in it is our own bug and raises `ValueError`."""
-    node = ast.parse(text.strip(), mode="eval").body
-    return Expression(text=text.strip(), node=node, evaluate=_compile(node), paths=tuple(dict.fromkeys(_paths(node))))
+    """Return a predicate; it is compiled when first used."""
+    return Expression(text)
+
+
+def split_conjunction(text: str) -> tuple[str, ...]:
+    """Split `A and B` into its parts, without a parser; a text of any other form is one part."""
+    parts: list[str] = []
+    held = ""
+    for piece in text.split(" and "):
+        held = f"{held} and {piece}" if held else piece
+        if _is_closed(held):
+            if " or " in held and _has_bare_or(held):
+                return (text,)
+            parts.append(held)
+            held = ""
+    return (text,) if held else tuple(parts)
+
+
+def _is_closed(text: str) -> bool:
+    return all(text.count(left) == text.count(right) for left, right in ("()", "[]", "{}")) and not (
+        text.count("'") % 2 or text.count('"') % 2
+    )
+
+
+def _has_bare_or(text: str) -> bool:
+    """Return whether ` or ` stands outside all brackets; inside quotes counts too, which only costs the split."""
+    start = text.find(" or ")
+    while start >= 0:
+        if _is_closed(text[:start]):
+            return True
+        start = text.find(" or ", start + 1)
+    return False
+
+
+@lru_cache(maxsize=4096)
+def _compile_text(text: str) -> Evaluate:
+    return _compile(_parse(text))
+
+
+def _parse(text: str) -> ast.expr:
+    return ast.parse(text, mode="eval").body
 
 
 def compile_node(node: ast.expr) -> Evaluate:

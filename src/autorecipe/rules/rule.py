@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from autorecipe.rules.release import ReleaseRange
@@ -75,15 +76,15 @@ class Rule:
         severity: of a breach, unless the check says otherwise.
         stage: when upstream would notice.
         check: yields breaches.
-        formula: the condition, in words or symbols.
+        state: gives `formula`; called once, and only when somebody wants to read it.
         why: what happens otherwise.
-        source: upstream `file:line @ revision`, or what it was learned from.
+        cite: gives `source`, likewise.
         evidence: how strong it is.
         aliases: other names under which people may look for it.
         frameworks: where it holds.
         core: Megatron-Core releases in which it holds.
         bridge: Megatron Bridge releases in which it holds.
-        paths: configuration paths that it reads.
+        reads: gives `paths`, likewise.
         bad: smallest situation that breaks it.
         good: change to `bad` that mends it.
     """
@@ -93,17 +94,32 @@ class Rule:
     severity: Severity
     stage: Stage
     check: Check
-    formula: str
+    state: Callable[[], str]
     why: str
-    source: str
+    cite: Callable[[], str]
     evidence: Evidence = Evidence.ENFORCED_UPSTREAM
     aliases: tuple[str, ...] = ()
     frameworks: tuple[str, ...] = FRAMEWORKS
     core: ReleaseRange = field(default_factory=ReleaseRange)
     bridge: ReleaseRange = field(default_factory=ReleaseRange)
-    paths: tuple[str, ...] = ()
+    reads: Callable[[], tuple[str, ...]] = tuple
     bad: Example
     good: Example
+
+    @cached_property
+    def formula(self) -> str:
+        """The condition, in words or symbols."""
+        return self.state()
+
+    @cached_property
+    def source(self) -> str:
+        """Upstream `file:line @ revision`, or what it was learned from."""
+        return self.cite()
+
+    @cached_property
+    def paths(self) -> tuple[str, ...]:
+        """Configuration paths that it reads."""
+        return self.reads()
 
     def holds_in(self, *, framework: str, core: str, bridge: str) -> bool:
         """Return whether the rule applies to these releases."""
