@@ -69,7 +69,7 @@ MODEL_MLA = {
 }
 FULL = {"model.recompute_granularity": "full", "model.recompute_method": "uniform", "model.recompute_num_layers": 1}
 SELECTIVE = {"model.recompute_granularity": "selective"}
-EAGER = {"engine.compile": "off", "engine.fused_loss": "off", "engine.fused_grad": "off"}
+EAGER = {"engine.fused_layers": "off", "engine.fused_loss": "off", "engine.fused_grad": "off"}
 GROUPS = {"dense": MODEL_1B, "3b": MODEL_3B, "gpt": GPT, "moe": MODEL_MOE, "mla": MODEL_MLA}
 
 
