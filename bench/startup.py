@@ -27,18 +27,21 @@ COMMANDS = (
 )
 
 
-def measure(words: tuple[str, ...], repeat: int) -> tuple[float, float]:
-    """Return the best (wall, CPU) seconds of a command: the least disturbed run."""
-    rows = []
-    subprocess.run(words, stdout=subprocess.DEVNULL, env=ENVIRONMENT, check=True)  # writes the bytecode
-    for _ in range(repeat):
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        start = time.perf_counter()
-        subprocess.run(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENVIRONMENT, check=True)
-        wall = time.perf_counter() - start
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        rows.append((wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime))
-    return min(row[0] for row in rows), min(row[1] for row in rows)
+def measure(words: tuple[str, ...]) -> tuple[float, float]:
+    """Return the (wall, CPU) seconds of one run of a command."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    start = time.perf_counter()
+    subprocess.run(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=ENVIRONMENT, check=True)
+    wall = time.perf_counter() - start
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def measure_all(repeat: int) -> list[tuple[str, float, float]]:
+    """Return (name, wall, CPU) of every command, the least disturbed of several rounds; a round runs each command once."""
+    rounds = [[measure(words) for _, words in COMMANDS] for _ in range(repeat + 1)][1:]  # the first writes the bytecode
+    best = [(min(run[0] for run in runs), min(run[1] for run in runs)) for runs in zip(*rounds, strict=True)]
+    return [(name, *row) for (name, _), row in zip(COMMANDS, best, strict=True)]
 
 
 def main() -> int:
@@ -46,7 +49,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeat", type=int, default=7)
     repeat = parser.parse_args().repeat
-    rows = [(name, *measure(words, repeat)) for name, words in COMMANDS]
+    rows = measure_all(repeat)
     base_wall, base_cpu = rows[0][1:]
     print(f"{'command':<34} {'wall ms':>8} {'CPU ms':>8} {'wall ratio':>11} {'CPU ratio':>10}   (best of {repeat})")
     for name, wall, cpu in rows:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 
 from autorecipe.catalog.hardware import load_gpus
@@ -50,7 +51,7 @@ def read_questions(text: str, options: Mapping[str, object], *, release: str | N
         UsageError: contradictions in a question.
     """
     catalog = open_catalog(release)
-    index = ModelIndex(catalog.summaries())
+    index = _index(catalog)
     gpus = load_gpus()
     found = []
     for part in split_questions(text) or ("",):
@@ -139,7 +140,7 @@ def make_colleague(catalog: Catalog) -> Colleague:
         tokens = card.facts.get("seq_length") if card is not None else None
         return tokens if isinstance(tokens, int) else None
 
-    index = ModelIndex(catalog.summaries())
+    index = _index(catalog)
     collisions = {}
     for name, summary in index.recipes.items():
         target = summary.alias_of or ""
@@ -159,6 +160,11 @@ def make_colleague(catalog: Catalog) -> Colleague:
         longest=longest,
         errors=lambda name: catalog.load(name).error.splitlines()[0] if catalog.load(name).error else "",
     )
+
+
+@functools.lru_cache(maxsize=4)
+def _index(catalog: Catalog) -> ModelIndex:
+    return ModelIndex(catalog.summaries())
 
 
 def _answer(item: Understood, catalog: Catalog, colleague: Colleague) -> Recommendation:

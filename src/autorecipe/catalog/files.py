@@ -30,8 +30,16 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
     Raises:
         EnvironmentProblem: the file is missing or damaged.
     """
-    for number, line in enumerate(read_text(path).splitlines(), start=1):
-        yield parse_line(line, path=path, number=number)
+    lines = read_text(path).splitlines()
+    try:
+        records = json.loads(f"[{','.join(lines)}]")  # one call for all lines is several times as fast as one for each
+    except json.JSONDecodeError:
+        records = []
+    if len(records) == len(lines) and all(isinstance(record, dict) for record in records):
+        yield from records
+        return
+    for number, line in enumerate(lines, start=1):
+        yield parse_line(line, path=path, number=number)  # finds the damaged line
 
 
 def find_line(path: Path, key: str, value: str) -> dict[str, Any] | None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from autorecipe.catalog.files import DATA, read_lines
 from autorecipe.config.layers import load_field_layers
@@ -24,20 +26,47 @@ def load_schema(path: Path, *, release: str, subclasses: Mapping[str, Sequence[s
     Raises:
         EnvironmentProblem: a data file is missing or damaged.
     """
-    computed = {line["path"]: line["settable"] for line in read_lines(LAYERS) if "settable" in line}
-    reviewed = load_field_layers()
-    fields: dict[str, ConfigField] = {}
-    for line in read_lines(path):
-        layer, reason = reviewed.get(line["path"], (None, ""))
-        declared = line["classes"]
-        below = [name for parent in declared for name in subclasses.get(parent, ())]
-        fields[line["path"]] = ConfigField(
-            path=line["path"],
+    lines = {line["path"]: line for line in read_lines(path)}
+    defaults = {name: line["default"] for name, line in lines.items()}
+    return ConfigSchema(release=release, fields=_FieldTable(lines, subclasses), defaults=defaults)
+
+
+class _FieldTable(Mapping[str, ConfigField]):
+    """Fields by path, each made when it is asked for: an answer looks at a few of a thousand."""
+
+    def __init__(self, lines: Mapping[str, Mapping[str, Any]], subclasses: Mapping[str, Sequence[str]]) -> None:
+        self._lines = lines
+        self._subclasses = subclasses
+        self._made: dict[str, ConfigField] = {}
+
+    @functools.cached_property
+    def _settable(self) -> Mapping[str, str]:
+        return {line["path"]: line["settable"] for line in read_lines(LAYERS) if "settable" in line}
+
+    def __getitem__(self, path: str) -> ConfigField:
+        if path not in self._made:
+            self._made[path] = self._make(self._lines[path])
+        return self._made[path]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._lines)
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def __contains__(self, path: object) -> bool:
+        return path in self._lines
+
+    def _make(self, line: Mapping[str, Any]) -> ConfigField:
+        path, declared = line["path"], line["classes"]
+        layer, reason = load_field_layers().get(path, (None, ""))
+        below = [name for parent in declared for name in self._subclasses.get(parent, ())]
+        return ConfigField(
+            path=path,
             type=line["type"],
             default=line["default"],
             layer=layer,
             reason=reason,
-            settable=computed.get(line["path"], "user"),
+            settable=self._settable.get(path, "user"),
             config_classes=tuple(dict.fromkeys((*declared, *below))),
         )
-    return ConfigSchema(release=release, fields=fields)

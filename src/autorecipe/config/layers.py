@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -99,15 +99,17 @@ PATTERNS: tuple[Pattern, ...] = (
 @functools.cache
 def load_field_layers() -> Mapping[str, tuple[Layer, str]]:
     """Return the layer and reason of every declared field; reviews win over the first table."""
-    table = {row["path"]: (Layer(row["layer"]), row["reason"]) for row in _rows("layers.jsonl")}
+    layers = {layer.value: layer for layer in Layer}
+    table = {row["path"]: (layers[row["layer"]], row["reason"]) for row in _rows("layers.jsonl")}
     for row in _rows("layer_reviews.jsonl"):
-        table |= {path: (Layer(row["layer"]), row["reason"]) for path in row["paths"]}
+        table |= dict.fromkeys(row["paths"], (layers[row["layer"]], row["reason"]))
     return table
 
 
-def _rows(name: str) -> Iterator[dict[str, Any]]:
+def _rows(name: str) -> list[dict[str, Any]]:
     text = (Path(__file__).parents[1] / "data" / name).read_text(encoding="utf-8")
-    return map(json.loads, text.splitlines())
+    rows: list[dict[str, Any]] = json.loads(f"[{','.join(text.splitlines())}]")
+    return rows
 
 
 def classify_path(path: str, schema: ConfigSchema | None = None) -> tuple[Layer | None, str]:

@@ -141,16 +141,20 @@ def recipe_origins(recipe: Recipe, schema: ConfigSchema) -> dict[str, Origin]:
     """Return where each field of a recipe came from: the class default, the model's card, or the recipe."""
     written = {name if name.startswith("model.") else f"model.{name}" for name in recipe.model_set}
     card = ", ".join(recipe.hf_model_ids)
+    from_recipe = Origin(kind=OriginKind.RECIPE, detail=recipe.name)
+    from_card = Origin(kind=OriginKind.MODEL_CARD, detail=card)
+    from_class = Origin(kind=OriginKind.DEFAULT)
     origins: dict[str, Origin] = {}
+    defaults = schema.defaults
     for path, value in recipe.fields.items():
-        declared = schema.get(path)
-        is_default = declared is not None and declared.default == value and type(declared.default) is type(value)
+        default = defaults.get(path)
+        is_default = type(default) is type(value) and default == value and path in defaults
         if path in written or path.endswith(CLASS_MARK):
-            origins[path] = Origin(kind=OriginKind.RECIPE, detail=recipe.name)
+            origins[path] = from_recipe
         elif path.startswith("model.") and written and not is_default:
-            origins[path] = Origin(kind=OriginKind.MODEL_CARD, detail=card)
+            origins[path] = from_card
         elif is_default:
-            origins[path] = Origin(kind=OriginKind.DEFAULT)
+            origins[path] = from_class
         else:
-            origins[path] = Origin(kind=OriginKind.RECIPE, detail=recipe.name)
+            origins[path] = from_recipe
     return origins

@@ -7,6 +7,7 @@ A name is split into its words and its size: "Qwen3 30B-A3B", `Qwen/Qwen3-30B-A3
 from __future__ import annotations
 
 import enum
+import functools
 import math
 import re
 from collections.abc import Iterable
@@ -209,7 +210,11 @@ class ModelIndex:
 
 def model_stem(summary: RecipeSummary) -> str:
     """Return the model part of a recipe's canonical name; empty where the name does not follow the grammar."""
-    canonical = summary.alias_of or summary.name
+    return _stem_of(summary.alias_of or summary.name)
+
+
+@functools.lru_cache(maxsize=8192)
+def _stem_of(canonical: str) -> str:
     return parse_name(canonical).model
 
 

@@ -36,11 +36,28 @@ class ConfigField:
 
 
 class ConfigSchema(Mapping[str, ConfigField]):
-    """Fields by path, for one release."""
+    """Fields by path, for one release.
 
-    def __init__(self, *, release: str, fields: Mapping[str, ConfigField]) -> None:
+    Args:
+        release: its name.
+        fields: by path; the mapping may build a field when it is asked for.
+        defaults: class defaults by path, where they are at hand without the fields.
+
+    Attributes:
+        release: as given.
+    """
+
+    def __init__(
+        self, *, release: str, fields: Mapping[str, ConfigField], defaults: Mapping[str, FieldValue] | None = None
+    ) -> None:
         self.release = release
-        self._fields = dict(fields)
+        self._fields = fields
+        self._defaults = defaults
+
+    @functools.cached_property
+    def defaults(self) -> Mapping[str, FieldValue]:
+        """Class defaults by path."""
+        return {path: field.default for path, field in self._fields.items()} if self._defaults is None else self._defaults
 
     @functools.cached_property
     def parents(self) -> frozenset[str]:
