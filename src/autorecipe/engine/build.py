@@ -9,6 +9,7 @@ import dataclasses
 from typing import Any
 
 from autorecipe.engine import compat
+from autorecipe.engine.adapters.settings import read_adapter
 from autorecipe.engine.fusion import apply
 from autorecipe.engine.fusion.gradients import offer_accumulation
 from autorecipe.engine.optimizer import overlaps_param_gather, uses_distributed_optimizer
@@ -43,7 +44,8 @@ def build_bare_model(run: RunConfig, context: ParallelContext) -> list[Any]:
 
     options = read_options(run)
     config = build_transformer_config(run)
-    fuses = choose_modules(options) == "own"
+    # Fused forms read weights past their modules, and so past adapters.
+    fuses = choose_modules(options) == "own" and read_adapter(run) is None
     if fuses and apply.fuses_gradients(config, options):
         offer_accumulation()
         config.gradient_accumulation_fusion = True

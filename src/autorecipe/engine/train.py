@@ -18,10 +18,12 @@ import torch.distributed as dist
 from autorecipe import __version__
 from autorecipe.config.views import view_model
 from autorecipe.engine import build, compat, optimizer, parallel, step
+from autorecipe.engine.adapters.settings import read_adapter
 from autorecipe.engine.checkpoint import folder
 from autorecipe.engine.checkpoint.content import restore_generators
-from autorecipe.engine.checkpoint.folder import Manifest
+from autorecipe.engine.checkpoint.folder import Candidate, Manifest
 from autorecipe.engine.checkpoint.identity import describe_identity
+from autorecipe.engine.checkpoint.pretrained import find_pretrained, load_pretrained
 from autorecipe.engine.checkpoint.resume import ResumePlan, load_newest, plan_resume
 from autorecipe.engine.checkpoint.saver import CheckpointSaver
 from autorecipe.engine.data.datasets import build_datasets, build_streams
@@ -87,7 +89,8 @@ def train(run: RunConfig, options: TrainOptions | None = None) -> int:
             say(line)
         say(f"layout {context.layout.render()}, {context.world_size} processes ({context.backend}); {spec.render()}")
         plan = _share(lambda: _find_checkpoints(run, settings, options, identity, say), context.rank)
-        chunks = build.build_model(run, context)
+        base = _share(lambda: find_pretrained(run, identity=describe_identity(run, with_adapter=False)), context.rank)
+        chunks = _build_model(run, context, plan, base, say)
         adam = optimizer.build_optimizer(run, chunks, context)
         scheduler = build_scheduler(schedule, adam)
         state, resumed = TrainState(), None
@@ -173,6 +176,23 @@ def train(run: RunConfig, options: TrainOptions | None = None) -> int:
             reporter.close()
     finally:
         parallel.shut_down()
+
+
+def _build_model(
+    run: RunConfig, context: parallel.ParallelContext, plan: ResumePlan | None, base: Candidate | None, say: Callable[[str], None]
+) -> list[Any]:
+    """Build the model from the weights that it starts with, and its adapter where the run trains one."""
+    adapter = read_adapter(run)
+    chunks = build.build_bare_model(run, context)
+    if base is not None and (adapter is not None or plan is None):
+        load_pretrained(base, chunks)
+        say(f"weights from {base.path}")
+    if adapter is not None:
+        from autorecipe.engine.adapters.attach import attach_adapters, count_trainable
+
+        attach_adapters(chunks, adapter, seed=int(run.get("rng.seed", None) or 1234))
+        say(f"adapter: {adapter.render()}; {count_trainable(chunks):,} parameters of rank 0 train, the others are frozen")
+    return build.wrap_model(run, chunks, context)
 
 
 def _header(run: RunConfig) -> list[str]:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from autorecipe.engine import compat
+from autorecipe.engine.adapters.settings import is_adapter_key
 from autorecipe.engine.checkpoint.buckets import aligned_buckets
 from autorecipe.engine.checkpoint.groups import match_optimizer_groups
 
@@ -61,6 +62,8 @@ def build_content(
         if not compat.has_transformer_engine():
             # Modules of our own have none of Transformer Engine's extra states; core lists empty ones for some.
             states = {key: value for key, value in states.items() if not key.endswith("_extra_state")}
+        if _trains_adapter_only(chunk):
+            states = {key: value for key, value in states.items() if is_adapter_key(key)}
         content[model_key(index, len(chunks))] = states
     if optimizer is not None:
         with aligned_buckets():
@@ -92,12 +95,17 @@ def load_content(path: str, chunks: Sequence[Any], optimizer: Any | None, *, wit
     loaded = dist_checkpointing.load(content, path)
     for index, chunk in enumerate(chunks):
         result = unwrap(chunk).load_state_dict(loaded[model_key(index, len(chunks))], strict=False)
-        missing = [key for key in result.missing_keys if not key.endswith("_extra_state")]
+        frozen = _trains_adapter_only(chunk)
+        missing = [key for key in result.missing_keys if not key.endswith("_extra_state") and (is_adapter_key(key) or not frozen)]
         if missing or result.unexpected_keys:
             raise ValueError(f"weights do not fit the model: missing {missing}, unexpected {result.unexpected_keys}")
     if optimizer is not None:
         optimizer.load_state_dict(match_optimizer_groups(optimizer, loaded["optimizer"]))
     return loaded["rng_state"] if with_rng else None
+
+
+def _trains_adapter_only(chunk: Any) -> bool:
+    return bool(getattr(unwrap(chunk), "trains_adapter_only", False))
 
 
 def content_bytes(content: Any) -> int:

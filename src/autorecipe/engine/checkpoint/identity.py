@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from autorecipe.config.views import view_model
+from autorecipe.engine.adapters.settings import read_adapter
 from autorecipe.errors import Problem
 from autorecipe.schema.run import RunConfig
 from autorecipe.schema.value import UNKNOWN, to_jsonable
@@ -27,14 +28,18 @@ _IGNORED = ("max_position_embeddings", "make_vocab_size_divisible_by", "seq_leng
 """Facts of `ModelShape` that change neither weights nor function (the sequence length does for learned positions)."""
 
 _CONVERGENCE_PREFIXES = ("optimizer.", "scheduler.", "dataset.", "train.global_batch_size", "train.rampup_batch_size", "rng.seed")
+ADAPTER = "adapter"
+"""Key of the adapter in an identity; absent where the model itself trains."""
+
 _QUIET = ("dataset.num_workers", "dataset.path_to_cache", "dataset.persistent_workers", "dataset.pin_memory")
 
 
-def describe_identity(run: RunConfig) -> dict[str, Any]:
+def describe_identity(run: RunConfig, *, with_adapter: bool = True) -> dict[str, Any]:
     """Return what a checkpoint must share with a run's model, as plain JSON values.
 
     Args:
         run: with its vocabulary settled.
+        with_adapter: whether the adapter counts: it does in a checkpoint of one, and not in the weights that it starts from.
     """
     shape = view_model(run)
     identity = {
@@ -45,6 +50,9 @@ def describe_identity(run: RunConfig) -> dict[str, Any]:
         identity[name] = None if value is UNKNOWN else to_jsonable(value)
     if shape.position_embedding_type == "learned_absolute":
         identity["seq_length"] = shape.seq_length
+    adapter = read_adapter(run) if with_adapter else None
+    if adapter is not None:
+        identity[ADAPTER] = adapter.identity()
     return identity
 
 
@@ -55,7 +63,11 @@ def compare_identity(saved: Mapping[str, Any], current: Mapping[str, Any]) -> li
         before, now = saved.get(name), current.get(name)
         if before != now:
             problems.append(
-                Problem(path=f"model.{name}", code="other-model", message=f"is {now!r} here and {before!r} in the checkpoint")
+                Problem(
+                    path="peft" if name == ADAPTER else f"model.{name}",
+                    code="other-model",
+                    message=f"is {now!r} here and {before!r} in the checkpoint",
+                )
             )
     return problems
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from autorecipe.engine.adapters.settings import read_adapter
 from autorecipe.errors import Problem, UsageError
 from autorecipe.schema.run import RunConfig
 from autorecipe.schema.value import UNKNOWN
@@ -25,10 +26,8 @@ REFUSED: Mapping[str, tuple[tuple[Any, ...], str]] = {
     "dataset.add_extra_token_to_sequence": ((True,), "switch it on"),
     "dataset.drop_last": ((True,), "switch it on"),
     "checkpoint.ckpt_format": (("torch_dist",), "use checkpoint.ckpt_format=torch_dist"),
-    "checkpoint.pretrained_checkpoint": ((), "use checkpoint.load=PATH checkpoint.finetune=true for one that this engine saved"),
     "checkpoint.ckpt_step": ((), "move later checkpoints out of the folder"),
     "checkpoint.load_main_params_from_ckpt": ((False,), "switch it off"),
-    "peft": ((), "drop the adapter"),
     "dist.eval_context_parallel_size": ((), "unset it"),
     "dist.use_megatron_fsdp": ((False,), "switch it off"),
     "dist.use_torch_fsdp2": ((False,), "switch it off"),
@@ -81,9 +80,15 @@ def check_supported(run: RunConfig) -> tuple[str, ...]:
     kind = run.get("dataset._class", None)
     if isinstance(kind, str) and kind not in DATASETS:
         problems.append(_refusal("dataset", kind, "use --dataset mock or megatron-indexed"))
-    adapter = run.get("peft._class", None)
-    if isinstance(adapter, str):
-        problems.append(_refusal("peft", adapter, "choose a pretraining recipe"))
+    if read_adapter(run) is not None and _set_value(run, "checkpoint.pretrained_checkpoint") is None:
+        problems.append(
+            Problem(
+                path="checkpoint.pretrained_checkpoint",
+                code="missing-value",
+                message="is not set: an adapter needs the weights that it adapts",
+                hint="add checkpoint.pretrained_checkpoint=FOLDER, one that training has saved to",
+            )
+        )
     if problems:
         raise UsageError(problems)
     return tuple(

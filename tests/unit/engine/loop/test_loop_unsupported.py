@@ -34,6 +34,7 @@ def test_settings_without_influence_on_the_training_are_said() -> None:
     )
 
 
-def test_adapters_are_refused_by_name() -> None:
-    with pytest.raises(UsageError, match="LoRA"):
+def test_an_adapter_without_weights_to_adapt_is_refused() -> None:
+    with pytest.raises(UsageError, match="needs the weights that it adapts"):
         check_supported(run_with({"peft._class": "LoRA"}))
+    assert check_supported(run_with({"peft._class": "LoRA", "checkpoint.pretrained_checkpoint": "x"})) == ()

@@ -1,0 +1,71 @@
+"""Loads the weights that fine-tuning starts from: `checkpoint.pretrained_checkpoint`. Start reading at `find_pretrained`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from autorecipe.engine.checkpoint import folder
+from autorecipe.engine.checkpoint.content import load_content
+from autorecipe.engine.checkpoint.folder import MANIFEST, Candidate
+from autorecipe.engine.checkpoint.identity import compare_identity
+from autorecipe.errors import EnvironmentProblem, NegativeAnswer, Problem
+from autorecipe.schema.run import RunConfig
+from autorecipe.schema.value import UNKNOWN
+
+PATH = "checkpoint.pretrained_checkpoint"
+
+
+def find_pretrained(run: RunConfig, *, identity: Mapping[str, Any]) -> Candidate | None:
+    """Look for the checkpoint to start from; touches no tensor.
+
+    Args:
+        run: resolved configuration.
+        identity: of the run's model, its adapter left out.
+
+    Returns:
+        the newest whole checkpoint of the folder, or the folder itself where it is one; None where the run names none.
+
+    Raises:
+        EnvironmentProblem: nothing whole is there.
+        NegativeAnswer: it is of another model.
+    """
+    value = run.get(PATH, None)
+    if value is None or value is UNKNOWN:
+        return None
+    root = Path(str(value)).expanduser()
+    single = (root / MANIFEST).is_file()
+    found = folder.list_checkpoints(root.parent if single else root)
+    if single:
+        found = [candidate for candidate in found if candidate.path.name == root.name]
+    damaged = []
+    for candidate in found:
+        damage = candidate.damage or folder.verify_checksums(candidate)
+        if damage or candidate.manifest is None:
+            damaged.append(f"{candidate.path.name}: {damage}")
+            continue
+        problems = compare_identity(candidate.manifest.identity, identity)
+        if problems:
+            message, hint = "belongs to another model:", f"set {PATH} to one of this model"
+            head = Problem(path=str(candidate.path), code="other-model", message=message, hint=hint)
+            raise NegativeAnswer([*problems, head])
+        return candidate
+    message = f"holds no whole checkpoint ({'; '.join(damaged)})" if damaged else "holds no checkpoint of this engine"
+    hint = f"set {PATH} to a folder that training has saved to"
+    raise EnvironmentProblem(Problem(path=str(root), code="pretrained-missing", message=message, hint=hint))
+
+
+def load_pretrained(candidate: Candidate, chunks: Sequence[Any]) -> None:
+    """Fill bare models with the weights of a checkpoint written at any layout; called by every rank, before wrapping.
+
+    Raises:
+        EnvironmentProblem: it does not load.
+    """
+    try:
+        load_content(str(candidate.path), chunks, None, with_rng=False)
+    except Exception as error:  # a damaged file raises whatever its reader raises
+        text = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise EnvironmentProblem(
+            Problem(path=str(candidate.path), code="checkpoint-damaged", message=f"does not load: {text}")
+        ) from error
