@@ -52,7 +52,10 @@ def main() -> int:
     from autorecipe.catalog.evaluator.values import ValueWriter
 
     bridge = Path(request["bridge"])
-    writer = ContainerWriter(ValueWriter({str(bridge): "${BRIDGE}", str(Path.cwd()): "${CWD}"}))
+    hidden = {str(bridge): "${BRIDGE}", str(Path.cwd()): "${CWD}"}
+    if Path.home() != Path("/"):
+        hidden[str(Path.home())] = "${HOME}"
+    writer = ContainerWriter(ValueWriter(hidden))
     configs = json.loads(Path(request["configs"]).read_text(encoding="utf-8"))
     hub = Hub(configs, request["tokenizer_lengths"], writer.snapshot)
     evaluator = RecipeEvaluator(bridge=bridge, hub=hub, writer=writer, seconds=request["seconds"])

@@ -36,7 +36,7 @@ def class_name(kind: type) -> str:
 
 
 class ValueWriter:
-    """Writes values; hides paths of the machine behind `${BRIDGE}` and `${CWD}`.
+    """Writes values; hides paths of the machine behind `${BRIDGE}`, `${CWD}` and `${HOME}`.
 
     Attributes:
         classes: path -> class of every dataclass met by `flatten` since the last `reset`.
