@@ -64,17 +64,24 @@ def index_text(
     if done.returncode == 0:
         report: dict[str, Any] = json.loads(done.stdout)
         return report
-    raise _read_failure(done.returncode, done.stderr)
+    raise rebuild_error(done.returncode, done.stderr, program="the indexer")
 
 
-def _read_failure(code: int, text: str) -> AutorecipeError:
-    """Rebuild the indexer's error from what it printed."""
+def rebuild_error(code: int, text: str, *, program: str) -> AutorecipeError:
+    """Rebuild the error of a subprocess from what it printed.
+
+    Args:
+        code: its exit code.
+        text: its standard error.
+        program: what it is called in a message.
+    """
     kinds: dict[int, type[AutorecipeError]] = {1: NegativeAnswer, 2: UsageError, 3: EnvironmentProblem}
     lines = text.strip().splitlines()
     starts = [index for index, line in enumerate(lines) if line.startswith("error")]
     if code not in kinds or not starts:
-        return InternalError(f"the indexer ended with exit code {code}:\n{text.strip()}")
-    head, *rest = lines[starts[-1] :]
-    message = head.partition(": ")[2]
-    hint = next((line.removeprefix("hint: ") for line in rest if line.startswith("hint: ")), "")
-    return kinds[code](Problem(message=message, hint=hint))
+        return InternalError(f"{program} ended with exit code {code}:\n{text.strip()}")
+    problems = []
+    for start, end in zip(starts, [*starts[1:], len(lines)], strict=True):
+        hint = next((line.removeprefix("hint: ") for line in lines[start + 1 : end] if line.startswith("hint: ")), "")
+        problems.append(Problem(message=lines[start].partition(": ")[2], hint=hint))
+    return kinds[code](problems)

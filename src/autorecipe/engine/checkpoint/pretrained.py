@@ -18,23 +18,28 @@ PATH = "checkpoint.pretrained_checkpoint"
 
 
 def find_pretrained(run: RunConfig, *, identity: Mapping[str, Any]) -> Candidate | None:
-    """Look for the checkpoint to start from; touches no tensor.
+    """Look for the checkpoint that a run starts from; None where it names none. See `find_checkpoint`."""
+    value = run.get(PATH, None)
+    if value is None or value is UNKNOWN:
+        return None
+    return find_checkpoint(Path(str(value)).expanduser(), identity=identity, asked_by=PATH)
+
+
+def find_checkpoint(root: Path, *, identity: Mapping[str, Any], asked_by: str) -> Candidate:
+    """Look for a checkpoint of a model; touches no tensor.
 
     Args:
-        run: resolved configuration.
-        identity: of the run's model, its adapter left out.
+        root: a checkpoint, or a folder of them.
+        identity: of the model, its adapter left out.
+        asked_by: field or option that named the folder, for messages.
 
     Returns:
-        the newest whole checkpoint of the folder, or the folder itself where it is one; None where the run names none.
+        the newest whole checkpoint of the folder, or the folder itself where it is one.
 
     Raises:
         EnvironmentProblem: nothing whole is there.
         NegativeAnswer: it is of another model.
     """
-    value = run.get(PATH, None)
-    if value is None or value is UNKNOWN:
-        return None
-    root = Path(str(value)).expanduser()
     single = (root / MANIFEST).is_file()
     found = folder.list_checkpoints(root.parent if single else root)
     if single:
@@ -47,12 +52,12 @@ def find_pretrained(run: RunConfig, *, identity: Mapping[str, Any]) -> Candidate
             continue
         problems = compare_identity(candidate.manifest.identity, identity)
         if problems:
-            message, hint = "belongs to another model:", f"set {PATH} to one of this model"
+            message, hint = "belongs to another model:", f"set {asked_by} to one of this model"
             head = Problem(path=str(candidate.path), code="other-model", message=message, hint=hint)
             raise NegativeAnswer([*problems, head])
         return candidate
     message = f"holds no whole checkpoint ({'; '.join(damaged)})" if damaged else "holds no checkpoint of this engine"
-    hint = f"set {PATH} to a folder that training has saved to"
+    hint = f"set {asked_by} to a folder that training has saved to, or that `autorecipe checkpoint import` made"
     raise EnvironmentProblem(Problem(path=str(root), code="pretrained-missing", message=message, hint=hint))
 
 

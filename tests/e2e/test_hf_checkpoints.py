@@ -1,0 +1,112 @@
+"""Hugging Face weights in, the same logits; weights out, bit for bit; and every layout loads them alike."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tests.e2e.conftest import ROOT, Outcome, read_trace
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # hf_models.py, which a subprocess imports too
+
+from hf_models import MODELS, make_model
+
+from autorecipe.cli.main import execute
+
+pytest.importorskip("transformers")
+pytestmark = pytest.mark.xdist_group("ranks")
+
+HALF = "llama3-bf16"
+
+
+def tensors_of(folder: Path) -> dict[str, torch.Tensor]:
+    return {name: value for path in folder.glob("*.safetensors") for name, value in load_file(path).items()}
+
+
+@pytest.fixture(scope="module")
+def converted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, torch.Tensor]]:
+    """Give a folder with every model imported and exported, and transformers' own logits by name."""
+    folder = tmp_path_factory.mktemp("models")
+    logits = {name: make_model(name, folder / name / "hf") for name in MODELS}
+    make_model("llama3", folder / HALF / "hf", torch.bfloat16)
+    command = [sys.executable, str(Path(__file__).with_name("hf_server.py")), str(folder), *MODELS, HALF]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    return folder, logits
+
+
+@pytest.mark.parametrize("name", list(MODELS))
+def test_an_imported_model_computes_what_transformers_does(converted: tuple[Path, dict[str, torch.Tensor]], name: str) -> None:
+    folder, logits = converted
+    found, expected = torch.load(folder / name / "logits.pt"), logits[name]
+    assert ((found - expected).abs().max() / expected.abs().max()).item() < 1e-4
+
+
+@pytest.mark.parametrize("name", [*MODELS, HALF])
+def test_weights_come_back_bit_for_bit(converted: tuple[Path, dict[str, torch.Tensor]], name: str) -> None:
+    folder = converted[0] / name
+    before, after = tensors_of(folder / "hf"), tensors_of(folder / "back")
+    assert before.keys() == after.keys()
+    assert all(before[key].dtype == after[key].dtype and torch.equal(before[key], after[key]) for key in before)
+    assert json.loads((folder / "back" / "config.json").read_text()) == json.loads((folder / "hf" / "config.json").read_text())
+
+
+def test_an_export_is_a_model_that_transformers_loads(converted: tuple[Path, dict[str, torch.Tensor]]) -> None:
+    import transformers
+    from hf_models import make_tokens
+
+    folder, logits = converted
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder / "llama2" / "back", attn_implementation="eager")
+    with torch.no_grad():
+        assert torch.equal(model(make_tokens()).logits, logits["llama2"])
+
+
+def test_the_layouts_start_from_the_same_weights(
+    train_ranks: Callable[..., Outcome], converted: tuple[Path, dict[str, torch.Tensor]], tmp_path: Path
+) -> None:
+    from autorecipe.engine.hf.families import read_hf_model
+
+    folder = converted[0] / "llama2"
+    few = {"train.train_iters": 3, "scheduler.lr_decay_iters": 3, "validation.eval_iters": 0}
+    start = {"tokenizer.vocab_size": 96, "checkpoint.pretrained_checkpoint": str(folder / "mcore")}
+    values: dict[str, Any] = {**read_hf_model(folder / "hf").values, **few, **start}
+    layout = {"model.tensor_model_parallel_size": 2, "model.pipeline_model_parallel_size": 2}
+    for name, ranks, own in (("one", 1, {}), ("four", 4, layout)):
+        outcome = train_ranks(tmp_path / name, ranks=ranks, values={**values, **own})
+        assert outcome.codes == [0] * ranks, outcome.log
+        assert "weights from" in outcome.log
+    one, four = ([row["lm loss"] for row in read_trace(tmp_path / name) if "lm loss" in row] for name in ("one", "four"))
+    assert len(one) == 3
+    assert all(abs(a - b) < 1e-5 for a, b in zip(one, four, strict=True))
+
+
+def test_the_commands_import_and_export(
+    converted: tuple[Path, dict[str, torch.Tensor]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, root, back = str(converted[0] / "qwen2" / "hf"), tmp_path / "mcore", tmp_path / "back"
+    assert execute(["checkpoint", "import", "--hf", source, "--out", str(root), "--format", "json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["family"] == "qwen2" and report["dtype"] == "float32"
+    assert Path(report["checkpoint"]).is_dir()
+    assert execute(["checkpoint", "export", "--checkpoint", str(root), "--hf", source, "--out", str(back)]) == 0
+    assert tensors_of(back).keys() == tensors_of(Path(source)).keys()
+
+
+def test_what_cannot_be_imported_is_refused_by_name(
+    converted: tuple[Path, dict[str, torch.Tensor]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(converted[0] / "llama2" / "hf", tmp_path / "hf")
+    config = json.loads((tmp_path / "hf" / "config.json").read_text())
+    yarn = {**config, "mlp_bias": True, "rope_parameters": {"rope_type": "yarn", "factor": 4.0}}
+    (tmp_path / "hf" / "config.json").write_text(json.dumps(yarn))
+    assert execute(["checkpoint", "import", "--hf", str(tmp_path / "hf"), "--out", str(tmp_path / "out")]) == 2
+    printed = capsys.readouterr().err
+    assert "rotary scaling" in printed and "mlp_bias=True" in printed
