@@ -104,7 +104,8 @@ class MemoryModel:
         active = self._active.get(active_key)
         if active is None:
             stages = self.representatives(layout.pp, layout.vp)
-            active = tuple(self.stage_activations(stage, layout, batch, cap).total for stage in stages)
+            known = self._sizes(layout, batch)
+            active = tuple(self.stage_activations(stage, layout, batch, cap, known).total for stage in stages)
             self._active[active_key] = active
         resident = self._resident_by_stage(layout, world_size)
         return max(map(float.__add__, active, resident))
@@ -182,14 +183,21 @@ class MemoryModel:
         expert_ranks = max(1, world_size // (layout.pp * layout.ep * layout.etp))
         return parameters, state_bytes(parameters, self.policy, dense_ranks=dense_ranks, expert_ranks=expert_ranks)
 
-    def stage_activations(self, plan: StagePlan, layout: Layout, batch: Batch, num_microbatches: int) -> StageActivations:
+    def stage_activations(
+        self,
+        plan: StagePlan,
+        layout: Layout,
+        batch: Batch,
+        num_microbatches: int,
+        known: tuple[Tokens, Mapping[Block, Saved]] | None = None,
+    ) -> StageActivations:
         """Return activation, logit and transient bytes of one stage at its peak.
 
         Formula: sum over chunks of (micro batches alive x bytes saved), plus the larger of the loss and the working set of
         the block whose backward pass runs first; full recomputation keeps block inputs, and the whole of one group while it
         is recomputed.
         """
-        tokens, sizes = self._sizes(layout, batch)
+        tokens, sizes = known or self._sizes(layout, batch)
         by_kind: dict[str, float] = {}
         working = 0.0
         recomputed = 0.0

@@ -13,7 +13,7 @@ Error: data/calibration/errors.json, reproduced by bench/estimators.py.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from autorecipe.estimate.activations import Tokens, count_tokens, routed_tokens
 from autorecipe.estimate.blocks import Block, expert_width, padded_vocab
@@ -145,18 +145,21 @@ class TimeModel:
         if found is not None:
             return found
         tokens = count_tokens(layout, batch)
+        shared = replace(tokens, ep=1, etp=1)  # only experts see the expert axes: the rest is remembered across them
         stages = []
         for plan in self.memory.representatives(layout.pp, layout.vp):
             stage = Parts()
             for chunk, times in self.memory.distinct_chunks(plan, layout):
                 repeats = self._repeated(chunk)
                 for block, count in chunk.blocks.items():
-                    stage.merge(self._block(block, tokens, repeats), times=times * count)
+                    own = tokens if block is Block.MOE else shared
+                    stage.merge(self._block(block, own, repeats), times=times * count)
                 if chunk.output:
                     self._head(stage, tokens, times=1.0)
                 if chunk.mtp_layers:
                     for block in self.memory.mtp_blocks:
-                        stage.merge(self._block(block, tokens, repeats), times=chunk.mtp_layers)
+                        own = tokens if block is Block.MOE else shared
+                        stage.merge(self._block(block, own, repeats), times=chunk.mtp_layers)
                     self._head(stage, tokens, times=chunk.mtp_layers)
             self._pipeline(stage, layout, tokens, stride=stride)
             if fsdp_ranks > 1:
