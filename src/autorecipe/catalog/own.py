@@ -15,11 +15,12 @@ import dataclasses
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autorecipe.errors import EnvironmentProblem, Problem, UsageError
+from autorecipe.lazyclass import dataclass
 from autorecipe.schema.recipe import Recipe
 from autorecipe.schema.value import FieldValue, to_jsonable
 

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from autorecipe.lazyclass import dataclass
 from autorecipe.schema.value import FieldValue
 
 HABITS = "*"

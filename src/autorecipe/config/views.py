@@ -84,17 +84,23 @@ def view_model(config: RunConfig) -> ModelShape:
     hidden / heads, FFN size to 4 x hidden, expert FFN size to the dense FFN size.
 
     Raises:
-        UsageError: naming every missing path.
+        UsageError: naming every path that is missing, or below 1 where a size is needed.
     """
     pattern = _get(config, "hybrid_layer_pattern") or _get(config, "hybrid_override_pattern") or ""
     # A hybrid model may leave its depth to its pattern: one letter a layer, `|` between stages, `/` before MTP.
     layers = _get(config, "num_layers") or len(pattern.partition("/")[0].replace("|", ""))
     required = ("hidden_size", "num_attention_heads")
-    missing = [f"model.{name}" for name in required if not isinstance(config.get(f"model.{name}", None), int)]
+    problems = []
     if not isinstance(layers, int) or not layers:
-        missing.insert(0, "model.num_layers")
-    if missing:
-        raise UsageError([_missing(path) for path in missing])
+        problems.append(_missing("model.num_layers"))
+    for name in required:
+        value = _get(config, name)
+        if not isinstance(value, int):
+            problems.append(_missing(f"model.{name}"))
+        elif value < 1:
+            problems.append(_too_small(f"model.{name}", value))
+    if problems:
+        raise UsageError(problems)
     hidden = _get(config, "hidden_size")
     heads = _get(config, "num_attention_heads")
     ffn = _get(config, "ffn_hidden_size") or 4 * hidden
@@ -257,4 +263,13 @@ def _missing(path: str) -> Problem:
         path=path,
         message="is not set, and is needed here",
         hint=f"add {path}=VALUE to the overrides",
+    )
+
+
+def _too_small(path: str, value: int) -> Problem:
+    return Problem(
+        code="bad-value",
+        path=path,
+        message=f"is {value}, and a model needs at least 1",
+        hint=f"add {path}=VALUE to the overrides, with a number from 1",
     )

@@ -11,7 +11,8 @@ import functools
 import importlib.resources
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+
+from autorecipe.lazyclass import dataclass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,9 +10,10 @@ import dataclasses
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from autorecipe.errors import Problem, UsageError, near_misses, unknown_name
+from autorecipe.lazyclass import dataclass
 from autorecipe.recommend import vocabulary
 from autorecipe.schema.recipe import Mode
 from autorecipe.schema.recommendation import Question, Topic
@@ -21,6 +22,7 @@ _NUMBER = r"(?:\d+|" + "|".join(sorted(map(re.escape, vocabulary.NUMBER_WORDS), 
 _COUNTERS = "枚|台|基|個|つ"
 _TIMES = r"\s*(?:[x×*]|個の|枚の|台の|基の|の|を|が|は|で)?\s*"
 _NODES = r"(?:nodes?|hosts?|servers?|machines?|ノード|サーバー?)"
+_NODE_WORDS = ("node", "host", "server", "machine", "ノード", "サーバ")
 _EACH = r"(?:each|per node|a node|/ ?node|ずつ)"
 
 
@@ -46,6 +48,10 @@ class _Reading:
             if not negated_before and not negated_after:
                 return match
         return None
+
+    def has(self, words: Iterable[str]) -> bool:
+        """Return whether any of some literal words is in the text: cheaper than compiling patterns that need one of them."""
+        return any(word in self.text for word in words)
 
     def note(self, name: str, value: object) -> None:
         """Keep a fact; a second, different value is a problem."""
@@ -192,7 +198,7 @@ def _read_model_reference(reading: _Reading, original: str, recipes: Callable[[s
 
 
 def _read_first_run(reading: _Reading) -> None:
-    while reading.take(vocabulary.FIRST_RUN_PATTERN):
+    while reading.has(vocabulary.FIRST_RUN_WORDS) and reading.take(vocabulary.FIRST_RUN_PATTERN):
         reading.facts["first_run"] = True
 
 
@@ -209,7 +215,7 @@ def _read_gpus(reading: _Reading, gpus: tuple[str, ...]) -> None:
         rf"(?<![a-z0-9]){head}{kind}s?(?![a-z0-9]){tail}",
     )
     for pattern in patterns:
-        while (match := reading.take(pattern)) is not None:
+        while reading.has(gpus) and (match := reading.take(pattern)) is not None:
             reading.note("gpu", match["gpu"])
             found = match.groupdict()
             if found.get("nodes"):
@@ -234,35 +240,49 @@ def _read_gpus(reading: _Reading, gpus: tuple[str, ...]) -> None:
 
 def _read_nodes_and_counts(reading: _Reading) -> None:
     """Read `2 nodes of 8`, `16 GPUs`, `GPU 16 台`, `4 nodes`."""
-    match = reading.take(
-        rf"(?<![\w.-])(?P<nodes>{_NUMBER})\s*{_NODES}\s*(?:of|with|[x×*])\s*(?P<count>{_NUMBER})(?:\s*gpus?)?(?:\s*{_EACH})?(?![\w.])"
-    )
-    if match:
-        reading.note("num_nodes", _number(match["nodes"]))
-        reading.note("gpus_per_node", _number(match["count"]))
-    if match := reading.take(rf"(?<![\w.-])(?P<nodes>{_NUMBER})\s*{_NODES}"):
-        reading.note("num_nodes", _number(match["nodes"]))
+    if reading.has(_NODE_WORDS):
+        match = reading.take(
+            rf"(?<![\w.-])(?P<nodes>{_NUMBER})\s*{_NODES}\s*(?:of|with|[x×*])\s*(?P<count>{_NUMBER})(?:\s*gpus?)?(?:\s*{_EACH})?(?![\w.])"
+        )
+        if match:
+            reading.note("num_nodes", _number(match["nodes"]))
+            reading.note("gpus_per_node", _number(match["count"]))
+        if match := reading.take(rf"(?<![\w.-])(?P<nodes>{_NUMBER})\s*{_NODES}"):
+            reading.note("num_nodes", _number(match["nodes"]))
     patterns = (
-        rf"(?<![\w.-])(?P<count>{_NUMBER})\s*(?:[x×*]\s*)?(?:{_COUNTERS})?(?:の)?\s*gpus?(?![a-z])(?P<each>\s*{_EACH})?",
-        rf"(?<![a-z])gpus?\s*[:=]?{_TIMES}(?P<count>{_NUMBER})(?:\s*(?:{_COUNTERS})|(?![\w.]))(?P<each>ずつ)?",
-        r"(?<![\w.-])(?P<count>\d+)\s*(?:枚|台|基)(?P<each>ずつ)?",
+        (
+            ("gpu",),
+            rf"(?<![\w.-])(?P<count>{_NUMBER})\s*(?:[x×*]\s*)?(?:{_COUNTERS})?(?:の)?\s*gpus?(?![a-z])(?P<each>\s*{_EACH})?",
+        ),
+        (
+            ("gpu",),
+            rf"(?<![a-z])gpus?\s*[:=]?{_TIMES}(?P<count>{_NUMBER})(?:\s*(?:{_COUNTERS})|(?![\w.]))(?P<each>ずつ)?",
+        ),
+        (("枚", "台", "基"), r"(?<![\w.-])(?P<count>\d+)\s*(?:枚|台|基)(?P<each>ずつ)?"),
     )
-    for pattern in patterns:
-        if match := reading.take(pattern):
+    for words, pattern in patterns:
+        if reading.has(words) and (match := reading.take(pattern)):
             reading.note("gpus_per_node" if match["each"] else "num_gpus", _number(match["count"]))
 
 
 def _read_sequence(reading: _Reading) -> None:
     """Read `16k context`, `128K`, `sequence length 32768`, `32768 tokens`, `1M tokens`."""
     units = vocabulary.SEQUENCE_UNITS
+    named = vocabulary.SEQUENCE_WORDS
     patterns = (
-        rf"{units}(?:[- ]?(?:length|len|size|長))?\s*(?:of|=|:|is|は|が|を)?\s*"
-        rf"(?P<value>\d[\d,]*(?:\.\d+)?)\s*(?P<unit>[km])?(?![\w.])",
-        rf"(?<![\w.-])(?P<value>\d[\d,]*(?:\.\d+)?)\s*(?P<unit>[km])?[- ]?{units}(?:[- ]?(?:length|len|window|長))?",
-        rf"(?<![\w.-])(?P<value>\d+(?:\.\d+)?)(?P<unit>k)(?![\w.])(?!{vocabulary.NOT_A_SEQUENCE})",
+        (
+            named,
+            rf"{units}(?:[- ]?(?:length|len|size|長))?\s*(?:of|=|:|is|は|が|を)?\s*"
+            rf"(?P<value>\d[\d,]*(?:\.\d+)?)\s*(?P<unit>[km])?(?![\w.])",
+        ),
+        (
+            named,
+            rf"(?<![\w.-])(?P<value>\d[\d,]*(?:\.\d+)?)\s*(?P<unit>[km])?[- ]?{units}(?:[- ]?(?:length|len|window|長))?",
+        ),
+        (("k",), rf"(?<![\w.-])(?P<value>\d+(?:\.\d+)?)(?P<unit>k)(?![\w.])(?!{vocabulary.NOT_A_SEQUENCE})"),
     )
-    for pattern in patterns:
-        if match := reading.take(pattern):
+    for words, pattern in patterns:
+        if reading.has(words) and (match := reading.take(pattern)):
             scale = {"k": 1024, "m": 1024 * 1024, None: 1}[match["unit"]]
             value = float(match["value"].replace(",", ""))
             exact = int(value) if scale != 1 and value >= 1000 else int(value * scale)
@@ -351,7 +371,8 @@ def _read_name(reading: _Reading) -> None:
     rest = re.sub(
         vocabulary.BENCHMARK_PATTERN + "|" + "|".join(pattern for _, pattern in vocabulary.TOPIC_PATTERNS), " ", reading.text
     )
-    rest = re.sub(_JAPANESE, " ", rest)
+    if not rest.isascii():
+        rest = re.sub(_JAPANESE, " ", rest)
     rest = re.sub(_FILLER, " ", rest)
     rest = re.sub(r"[^\w.\- ]+", " ", rest)
     rest = re.sub(r"(?<!\w)[-.]+|[-.]+(?!\w)", " ", rest)

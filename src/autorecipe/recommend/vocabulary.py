@@ -73,6 +73,11 @@ FIRST_RUN_PATTERN = (
     r"new to (?:megatron|bridge)|"
     r"初めて|はじめて|初回|お試し|スモークテスト|動作確認|入門"
 )
+FIRST_RUN_WORDS = (
+    "first try started smoke hello new 初 はじめ お試し スモーク 動作確認 入門".split()  # noqa: SIM905
+)
+"""One of these is in every text that `FIRST_RUN_PATTERN` matches."""
+
 CORRELATION_PATTERN = r"correlat\w+|loss parity|same loss|compare .{0,30}megatron-?lm|相関|損失を?比較"
 
 NEGATION = r"(?:(?<![a-z])(?:not|no|never|without|instead of|rather than|don't|isn't)(?: (?:a|an|the|for|do|want))*\s*$)"
@@ -93,4 +98,7 @@ TOPIC_PATTERNS: tuple[tuple[Topic, str], ...] = (
 """Checked in this order: the first that matches is the topic."""
 
 SEQUENCE_UNITS = r"(?:tokens?|context|ctx|seq(?:uence)?(?:[- ]?len(?:gth)?)?|window|トークン|コンテキスト|系列|シーケンス|文脈)"
+SEQUENCE_WORDS = ("token", "context", "ctx", "seq", "window", "トークン", "コンテキスト", "系列", "シーケンス", "文脈")
+"""One of these is in every text that `SEQUENCE_UNITS` matches."""
+
 NOT_A_SEQUENCE = r"\s*(?:steps?|iters?|iterations?|samples?|examples?|rows?|documents?|gpus?|hours?|ステップ|サンプル|件|ドル|円)"

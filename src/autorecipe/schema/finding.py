@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
+from autorecipe.lazyclass import dataclass
 from autorecipe.schema.evidence import Evidence
 from autorecipe.schema.layer import Layer
 from autorecipe.schema.value import FieldValue

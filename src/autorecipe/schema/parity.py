@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from autorecipe.lazyclass import dataclass
 from autorecipe.schema.change import Change
 
 LOSS = "lm loss"

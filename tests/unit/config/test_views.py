@@ -37,6 +37,17 @@ def test_all_missing_paths_at_once():
     ]
 
 
+@pytest.mark.parametrize("heads", [0, -4])
+def test_sizes_below_one_are_named_with_those_that_are_missing(heads):
+    with pytest.raises(UsageError) as caught:
+        view_model(config(model__num_layers=2, model__hidden_size=0, model__num_attention_heads=heads))
+    problems = {problem.path: problem.message for problem in caught.value.problems}
+    assert problems == {
+        "model.hidden_size": "is 0, and a model needs at least 1",
+        "model.num_attention_heads": f"is {heads}, and a model needs at least 1",
+    }
+
+
 def test_moe_layer_pattern():
     assert sum(moe_layer_pattern("([0]*3+[1]*58)", 61)) == 58
     assert moe_layer_pattern(2, 4) == (True, False, True, False)

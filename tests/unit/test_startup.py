@@ -1,0 +1,39 @@
+"""What a recommendation imports: nothing that is slow to load and not needed for the answer."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = {"torch", "omegaconf", "hydra", "rich", "numpy", "yaml", "matplotlib", "transformers", "importlib.metadata", "asyncio"}
+QUESTIONS = {
+    "recommend": ["recommend", "Llama 3 8B", "--gpus", "8", "--gpu", "h100", "--goal", "pretrain"],
+    "first run": ["recommend", "--first-run"],
+    "help": ["--help"],
+    "help of a command": ["recommend", "--help"],
+}
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_it_imports_nothing_heavy(name: str) -> None:
+    program = (
+        "import sys\n"
+        "from autorecipe.cli.main import execute\n"
+        f"code = execute({QUESTIONS[name]!r})\n"
+        "print('modules', *sorted(sys.modules), file=sys.stderr)\n"
+        "sys.exit(code)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    listed = next(line for line in done.stderr.splitlines() if line.startswith("modules"))
+    assert "autorecipe.cli.main" in listed.split()
+    assert done.stdout
+    assert HEAVY & set(listed.split()) == set()
+
+
+def test_help_reads_no_catalog_and_no_rules() -> None:
+    program = "import sys, autorecipe.cli.main as main; main.execute(['--help']); print(*sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    loaded = {name for name in done.stderr.split() if name.startswith("autorecipe.")}
+    assert loaded <= {"autorecipe.cli", "autorecipe.cli.main", "autorecipe.errors"}
