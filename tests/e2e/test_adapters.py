@@ -113,15 +113,6 @@ def test_a_checkpoint_holds_adapters_and_nothing_else(alone: dict[str, Path], ba
     assert keys(base) and not any(".adapter." in key for key in keys(base))
 
 
-def test_the_first_step_of_a_zero_start_is_that_of_the_weights(train_ranks: Train, base: Path, tmp_path: Path) -> None:
-    tuned = train_ranks(tmp_path / "full", values={**LLAMA, "checkpoint.pretrained_checkpoint": str(base)})
-    assert tuned.codes == [0], tuned.log
-    for kind in ("LoRA", "DoRA"):
-        outcome = train_ranks(tmp_path / kind, values=adapter(kind, base, lora_B_init_method="zero"))
-        assert outcome.codes == [0], outcome.log
-        assert abs(losses(tmp_path / kind)[0][0] - losses(tmp_path / "full")[0][0]) < 1e-6
-
-
 def test_what_does_not_fit_is_refused_by_name(train_ranks: Train, base: Path, tmp_path: Path) -> None:
     wrong = train_ranks(tmp_path / "a", values=adapter("LoRA", base, target_modules=["q_proj"]))
     assert wrong.codes == [2] and "no linear layer of this pipeline stage matches ['q_proj']" in wrong.log
