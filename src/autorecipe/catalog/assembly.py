@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,6 @@ from autorecipe.catalog.records import (
     subtract_common,
 )
 from autorecipe.config.views import view_layout, view_seq_length
-from autorecipe.lazyclass import dataclass
 from autorecipe.schema.run import RunConfig
 
 SUMMARY_COLUMNS = (

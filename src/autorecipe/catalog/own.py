@@ -15,12 +15,11 @@ import dataclasses
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autorecipe.errors import EnvironmentProblem, Problem, UsageError
-from autorecipe.lazyclass import dataclass
 from autorecipe.schema.recipe import Recipe
 from autorecipe.schema.value import FieldValue, to_jsonable
 

@@ -6,8 +6,7 @@ Resolution reproduces each of them and says so; `explain` and `config schema` sh
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-from autorecipe.lazyclass import dataclass
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,8 +13,9 @@ Error: printed by bench/estimators.py.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from autorecipe.estimate.blocks import Block, expert_width, linear_attention_sizes, mamba_sizes
-from autorecipe.lazyclass import dataclass
 from autorecipe.schema.batch import Batch
 from autorecipe.schema.estimate import ExecutionPolicy, LayerImplementation, Precision
 from autorecipe.schema.layout import Layout

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from autorecipe.lazyclass import dataclass
 from autorecipe.schema.model import ModelShape
 
 

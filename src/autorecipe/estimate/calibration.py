@@ -9,9 +9,9 @@ import functools
 import importlib.resources
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from autorecipe.lazyclass import dataclass
 from autorecipe.schema.batch import Batch
 from autorecipe.schema.estimate import (
     Adapters,

@@ -11,8 +11,7 @@ import functools
 import importlib.resources
 import json
 from collections.abc import Mapping
-
-from autorecipe.lazyclass import dataclass
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -6,6 +6,8 @@ multiply-add is two.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from autorecipe.estimate.blocks import (
     Block,
     block_parameters,
@@ -16,7 +18,6 @@ from autorecipe.estimate.blocks import (
     mtp_blocks,
     padded_vocab,
 )
-from autorecipe.lazyclass import dataclass
 from autorecipe.schema.estimate import FlopFormula
 from autorecipe.schema.model import ModelShape
 

@@ -7,11 +7,11 @@ open is taken from upstream's defaults and listed in `assumptions`.
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import dataclass
 from typing import Any
 
 from autorecipe.config.views import view_batch, view_layout, view_model
 from autorecipe.estimate.pipeline_layout import parse_pipeline_layout
-from autorecipe.lazyclass import dataclass
 from autorecipe.schema.batch import Batch
 from autorecipe.schema.estimate import (
     Adapters,

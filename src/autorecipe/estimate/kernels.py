@@ -9,6 +9,8 @@ Error: printed by bench/estimators.py.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from autorecipe.estimate.activations import Tokens, routed_tokens
 from autorecipe.estimate.blocks import (
     Block,
@@ -18,7 +20,6 @@ from autorecipe.estimate.blocks import (
 )
 from autorecipe.estimate.coefficients import Coefficients
 from autorecipe.estimate.flops import attended_tokens, block_flops
-from autorecipe.lazyclass import dataclass
 from autorecipe.schema.estimate import ExecutionPolicy, Precision
 from autorecipe.schema.hardware import Gpu
 from autorecipe.schema.model import ModelShape

@@ -7,6 +7,7 @@ that a search pays only for the combination. `estimate_memory` is the one-shot f
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from autorecipe.estimate.activations import Saved, Tokens, block_activations, count_tokens, element_bytes
 from autorecipe.estimate.adapters import adapter_parameters
@@ -14,7 +15,6 @@ from autorecipe.estimate.blocks import Block, block_parameters, layer_blocks, mt
 from autorecipe.estimate.overhead import judge, outside_bytes, reserved_bytes
 from autorecipe.estimate.stages import Chunk, StagePlan, in_flight, plan_stages
 from autorecipe.estimate.states import RankParameters, StateBytes, shard_block, state_bytes
-from autorecipe.lazyclass import dataclass
 from autorecipe.schema.batch import Batch
 from autorecipe.schema.estimate import ExecutionPolicy, LayerImplementation, MemoryEstimate, Sharding, StageMemory
 from autorecipe.schema.evidence import Evidence

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Any
-
-from autorecipe.lazyclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

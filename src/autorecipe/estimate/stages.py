@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from autorecipe.estimate.blocks import Block
-from autorecipe.lazyclass import dataclass
 from autorecipe.schema.estimate import StageSplit
 
 

@@ -11,8 +11,9 @@ Error: none against traced models without FSDP (their buffers are padded by less
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from autorecipe.estimate.blocks import BlockParameters
-from autorecipe.lazyclass import dataclass
 from autorecipe.schema.estimate import ExecutionPolicy, Precision, Sharding
 
 

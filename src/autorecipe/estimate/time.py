@@ -13,7 +13,7 @@ Error: data/calibration/errors.json, reproduced by bench/estimators.py.
 from __future__ import annotations
 
 import math
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 
 from autorecipe.estimate.activations import Tokens, count_tokens, routed_tokens
 from autorecipe.estimate.blocks import Block, expert_width, padded_vocab
@@ -23,7 +23,6 @@ from autorecipe.estimate.flops import model_flops_per_token
 from autorecipe.estimate.kernels import ATTENTION_BLOCKS, Seconds, block_seconds, gemm_rate, gemm_seconds, peak_flops
 from autorecipe.estimate.memory import MemoryModel
 from autorecipe.estimate.stages import Chunk, StagePlan
-from autorecipe.lazyclass import dataclass
 from autorecipe.schema.batch import Batch
 from autorecipe.schema.estimate import ExecutionPolicy, FlopFormula, Precision, Sharding, TimeEstimate
 from autorecipe.schema.hardware import Gpu

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from autorecipe.lazyclass import dataclass
 from autorecipe.recommend import advice, benchmark, drift
 from autorecipe.recommend.candidates import candidate_of, other_modes, rank_candidates
 from autorecipe.recommend.changes import CHECKPOINT, list_changes

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from autorecipe.catalog.naming import LIBRARY_SUFFIX, parse_name
-from autorecipe.lazyclass import dataclass
 from autorecipe.recommend.models import ModelIndex, model_stem
 from autorecipe.schema.recipe import Mode, RecipeKind, RecipeSummary
 from autorecipe.schema.recommendation import Candidate, Question, Statement

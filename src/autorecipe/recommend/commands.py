@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from autorecipe.launch.shell import render_command
 from autorecipe.launch.training import (
@@ -15,7 +16,6 @@ from autorecipe.launch.training import (
     render_override,
     wrap_torchrun,
 )
-from autorecipe.lazyclass import dataclass
 from autorecipe.recommend.presets import PRESETS
 from autorecipe.schema.launch import Allocation
 from autorecipe.schema.recipe import Mode, RecipeKind

@@ -5,7 +5,8 @@ Source: Megatron-Bridge scripts/training/README.md, "Dataset selection". Evidenc
 
 from __future__ import annotations
 
-from autorecipe.lazyclass import dataclass
+from dataclasses import dataclass
+
 from autorecipe.schema.recipe import Mode, RecipeKind
 from autorecipe.schema.recommendation import DatasetChoice, Statement
 

@@ -10,10 +10,9 @@ import dataclasses
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import dataclass, field
 
 from autorecipe.errors import Problem, UsageError, near_misses, unknown_name
-from autorecipe.lazyclass import dataclass
 from autorecipe.recommend import vocabulary
 from autorecipe.schema.recipe import Mode
 from autorecipe.schema.recommendation import Question, Topic

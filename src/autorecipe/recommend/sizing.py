@@ -11,13 +11,13 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from autorecipe.config.views import view_batch, view_layout, view_seq_length
 from autorecipe.errors import UsageError
 from autorecipe.estimate.inputs import EstimateInputs, read_inputs
 from autorecipe.estimate.memory import MemoryModel, estimate_memory
 from autorecipe.estimate.overhead import judge, outside_bytes, reserved_bytes
-from autorecipe.lazyclass import dataclass
 from autorecipe.recommend.search import CP_ABOVE_TOKENS, Option, SearchSpace, legal_layouts, tp_limit
 from autorecipe.schema.batch import Batch
 from autorecipe.schema.estimate import ExecutionPolicy, Recompute, StageSplit

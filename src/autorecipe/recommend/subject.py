@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from autorecipe.launch.training import render_override
-from autorecipe.lazyclass import dataclass
 from autorecipe.recommend.architecture import compare, rank_architectures, read_config
 from autorecipe.recommend.models import MatchKind, ModelIndex, ModelMatch, model_stem
 from autorecipe.schema.card import ModelCard

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from autorecipe.lazyclass import dataclass
 from autorecipe.rules.check import judge
 from autorecipe.rules.registry import all_rules
 from autorecipe.rules.rule import Rule

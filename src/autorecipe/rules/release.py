@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from functools import lru_cache
-
-from autorecipe.lazyclass import dataclass
 
 NEWEST = (9999,)
 """Stands for a development head, which is newer than every release."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import enum
-
-from autorecipe.lazyclass import dataclass
+from dataclasses import dataclass
 
 
 class Evidence(enum.StrEnum):

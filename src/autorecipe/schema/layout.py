@@ -6,8 +6,7 @@ Dense and expert meshes lie over the same ranks: TP x CP x DP and ETP x EP x EDP
 from __future__ import annotations
 
 import math
-
-from autorecipe.lazyclass import dataclass
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)

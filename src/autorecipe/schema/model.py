@@ -6,8 +6,7 @@ Field names keep Megatron's spelling. `config.views.view_model` makes one from a
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-from autorecipe.lazyclass import dataclass
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)

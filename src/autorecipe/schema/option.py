@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from autorecipe.lazyclass import dataclass
+from dataclasses import dataclass
+
 from autorecipe.schema.layer import Layer
 from autorecipe.schema.value import FieldValue
 

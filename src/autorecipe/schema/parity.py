@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 
-from autorecipe.lazyclass import dataclass
 from autorecipe.schema.change import Change
 
 LOSS = "lm loss"

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import dataclass, field
 from typing import Any
 
-from autorecipe.lazyclass import dataclass
 from autorecipe.schema.layout import Layout
 from autorecipe.schema.value import FieldValue
 
