@@ -7,10 +7,11 @@ JOBS   ?= 2
 # Our own sources win over an installed copy, so that a shared VENV can serve several checkouts.
 export PYTHONPATH := $(CURDIR)/src$(if $(PYTHONPATH),:$(PYTHONPATH))
 
-.PHONY: help demo test check format lint types layers unit docs bench clean setup
+.PHONY: help demo test test-all check format lint types layers unit docs bench clean setup
 help:
 	@echo "make demo    recommend a recipe, train its smoke run on 2 processes and on 1, prove the same loss"
-	@echo "make test    the whole test suite (no GPU needed)"
+	@echo "make test    the test suite (no GPU needed)"
+	@echo "make test-all  the test suite with the tests marked slow"
 	@echo "make check   format, lint, types, import layers, unit and docs tests"
 	@echo "make bench   every benchmark in bench/, each printing its table"
 
@@ -35,7 +36,11 @@ demo: $(VENV)/.train
 	@bash scripts/demo.sh $(BIN)
 
 test: $(VENV)/.test
-	@echo "== tests"
+	@echo "== tests (make test-all adds those marked slow)"
+	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup -m "not slow"
+
+test-all: $(VENV)/.test
+	@echo "== tests, the slow ones too"
 	@$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
 
 check: format lint types layers unit docs
