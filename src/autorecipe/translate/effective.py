@@ -167,7 +167,9 @@ def _parallel(config: MlmConfig) -> None:
 
 
 def _model(config: MlmConfig) -> None:
-    """Source: megatron/training/arguments.py:1325-1355, :1608-1655; argument_utils.py:333 @ core 0.19.2."""
+    """Source: megatron/training/arguments.py:1325-1355, :1608-1655; argument_utils.py:333; unset spread and recomputed modules:
+    megatron/core/transformer/transformer_config.py (__post_init__) @ core 0.19.2.
+    """
     hidden, heads = config.number("hidden_size"), config.number("num_attention_heads")
     if config.get("ffn_hidden_size") is None and hidden:
         width = int((4 * hidden * 2 / 3) / 64) * 64 if config.on("swiglu") else 4 * hidden
@@ -196,6 +198,11 @@ def _model(config: MlmConfig) -> None:
         config.derive("attention_softmax_in_fp32", True, "--apply-query-key-layer-scaling needs it")
     if config.get("num_experts") is not None and config.get("moe_ffn_hidden_size") is None:
         config.derive("moe_ffn_hidden_size", config.get("ffn_hidden_size"), "unset means the dense width")
+    if config.get("embedding_init_method_std") is None:
+        spread = config.get("init_method_std")
+        config.derive("embedding_init_method_std", spread, "unset means the spread of the other weights")
+    if config.get("recompute_modules") is None:
+        config.derive("recompute_modules", ["core_attn"], "unset means the attention core")
     if config.on("use_flash_attn"):
         config.derive("attention_backend", "flash", "--use-flash-attn stands for it")
     seq, table = config.number("seq_length"), config.number("max_position_embeddings")
@@ -249,6 +256,8 @@ def _pipeline(config: MlmConfig) -> None:
         for dest in ("overlap_p2p_comm", "align_param_gather"):
             if config.on(dest):
                 config.derive(dest, False, "Megatron-LM turns it off without virtual stages")
+    if config.get("microbatch_group_size_per_vp_stage") is None:
+        config.derive("microbatch_group_size_per_vp_stage", pp, "unset takes the pipeline size")
 
 
 def _stages_of(layout: str) -> int:
