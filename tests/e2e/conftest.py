@@ -75,12 +75,20 @@ class Trainer:
         log = folder / f"log{number}.txt"
         own = {"checkpoint.save": str(folder / "checkpoints")}
         command.update(ranks=ranks, values={**TINY, **own, **(values or {})}, log=str(log))
+        answer = self._ask(command)
+        return Outcome(codes=answer["codes"], log=log.read_text(errors="replace"), seconds=answer["seconds"])
+
+    def call(self, function: str, request: Any, log: Path) -> dict[str, Any]:
+        """Call `module:function` with one request on a forked process; `code`, and `result` or `error`."""
+        return self._ask({"call": function, "request": request, "log": str(log)})
+
+    def _ask(self, command: dict[str, Any]) -> dict[str, Any]:
         assert self._process.stdin is not None and self._process.stdout is not None
         print(json.dumps(command), file=self._process.stdin, flush=True)
         line = self._process.stdout.readline()
         assert line, "the rank server died"
-        answer = json.loads(line)
-        return Outcome(codes=answer["codes"], log=log.read_text(errors="replace"), seconds=answer["seconds"])
+        answer: dict[str, Any] = json.loads(line)
+        return answer
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from autorecipe.engine.checkpoint.folder import checkpoint_path
 from autorecipe.engine.checkpoint.pretrained import find_checkpoint, load_pretrained
 from autorecipe.engine.hf import convert
 from autorecipe.engine.hf.families import read_hf_model
+from autorecipe.engine.saved import whole_model
 
 
 def run(folder: Path) -> None:
@@ -18,7 +19,7 @@ def run(folder: Path) -> None:
     assert checkpoint_path(root, 0).is_dir()
     convert.export_weights(root, source, folder / "back", shard_bytes=20_000)
     model = read_hf_model(source)
-    with convert._whole_model(model) as chunk, torch.no_grad():
+    with whole_model(model.as_run()) as chunk, torch.no_grad():
         load_pretrained(find_checkpoint(root, identity=convert.describe_identity(model.as_run()), asked_by="test"), [chunk])
         tokens = make_tokens()
         positions = torch.arange(tokens.shape[1]).expand_as(tokens).contiguous()

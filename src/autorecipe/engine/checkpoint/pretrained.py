@@ -40,6 +40,29 @@ def find_checkpoint(root: Path, *, identity: Mapping[str, Any], asked_by: str) -
         EnvironmentProblem: nothing whole is there.
         NegativeAnswer: it is of another model.
     """
+    candidate = find_whole(root, asked_by=asked_by)
+    assert candidate.manifest is not None
+    problems = compare_identity(candidate.manifest.identity, identity)
+    if problems:
+        message, hint = "belongs to another model:", f"set {asked_by} to one of this model"
+        head = Problem(path=str(candidate.path), code="other-model", message=message, hint=hint)
+        raise NegativeAnswer([*problems, head])
+    return candidate
+
+
+def find_whole(root: Path, *, asked_by: str) -> Candidate:
+    """Look for the newest whole checkpoint of any model; touches no tensor.
+
+    Args:
+        root: a checkpoint, or a folder of them.
+        asked_by: field or option that named the folder, for messages.
+
+    Returns:
+        the newest whole checkpoint of the folder, or the folder itself where it is one; its manifest is there.
+
+    Raises:
+        EnvironmentProblem: nothing whole is there.
+    """
     single = (root / MANIFEST).is_file()
     found = folder.list_checkpoints(root.parent if single else root)
     if single:
@@ -47,15 +70,9 @@ def find_checkpoint(root: Path, *, identity: Mapping[str, Any], asked_by: str) -
     damaged = []
     for candidate in found:
         damage = candidate.damage or folder.verify_checksums(candidate)
-        if damage or candidate.manifest is None:
-            damaged.append(f"{candidate.path.name}: {damage}")
-            continue
-        problems = compare_identity(candidate.manifest.identity, identity)
-        if problems:
-            message, hint = "belongs to another model:", f"set {asked_by} to one of this model"
-            head = Problem(path=str(candidate.path), code="other-model", message=message, hint=hint)
-            raise NegativeAnswer([*problems, head])
-        return candidate
+        if not damage and candidate.manifest is not None:
+            return candidate
+        damaged.append(f"{candidate.path.name}: {damage}")
     message = f"holds no whole checkpoint ({'; '.join(damaged)})" if damaged else "holds no checkpoint of this engine"
     hint = f"set {asked_by} to a folder that training has saved to, or that `autorecipe checkpoint import` made"
     raise EnvironmentProblem(Problem(path=str(root), code="pretrained-missing", message=message, hint=hint))

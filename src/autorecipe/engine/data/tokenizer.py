@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -42,6 +42,9 @@ class Tokenizer(Protocol):
 
     def tokenize(self, text: str) -> list[int]:
         """Return the ids of a text, without an end-of-document id."""
+
+    def detokenize(self, ids: Sequence[int]) -> str:
+        """Return the text of ids."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +92,10 @@ class NullTokenizer:
             raise UsageError(f"ids {wrong[:3]} are outside the vocabulary of {self.size}", hint="raise the vocabulary size")
         return ids
 
+    def detokenize(self, ids: Sequence[int]) -> str:
+        """Return the numbers, separated by spaces."""
+        return " ".join(str(number) for number in ids)
+
 
 @dataclass(frozen=True)
 class ByteTokenizer:
@@ -117,6 +124,10 @@ class ByteTokenizer:
     def tokenize(self, text: str) -> list[int]:
         """Return the bytes of a text."""
         return list(text.encode("utf-8"))
+
+    def detokenize(self, ids: Sequence[int]) -> str:
+        """Return the text of bytes; what is not UTF-8 becomes a replacement character."""
+        return bytes(number for number in ids if number < self.eod).decode("utf-8", errors="replace")
 
 
 class HuggingFaceTokenizer:
@@ -169,6 +180,10 @@ class HuggingFaceTokenizer:
     def tokenize(self, text: str) -> list[int]:
         """Return the ids of a text, without special tokens."""
         return list(self._inner(text, add_special_tokens=False)["input_ids"])
+
+    def detokenize(self, ids: Sequence[int]) -> str:
+        """Return the text of ids, without special tokens."""
+        return str(self._inner.decode(list(ids), skip_special_tokens=True))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,16 +6,13 @@ any layout.
 
 from __future__ import annotations
 
-import os
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from autorecipe.engine import build, compat, parallel
+from autorecipe.engine import compat
 from autorecipe.engine.checkpoint import folder
 from autorecipe.engine.checkpoint.content import build_content
 from autorecipe.engine.checkpoint.folder import Manifest
@@ -24,6 +21,7 @@ from autorecipe.engine.checkpoint.pretrained import find_checkpoint, load_pretra
 from autorecipe.engine.hf.families import HfModel, read_hf_model
 from autorecipe.engine.hf.shards import SHARD_BYTES, ShardReader, ShardWriter
 from autorecipe.engine.hf.weights import list_pieces, rows_of
+from autorecipe.engine.saved import whole_model
 from autorecipe.errors import NegativeAnswer, Problem, UsageError
 from autorecipe.schema.value import to_jsonable
 
@@ -59,9 +57,9 @@ def import_weights(source: Path, root: Path) -> dict[str, Any]:
         raise UsageError(Problem(path=str(root), code="exists", message="already holds a checkpoint", hint="give another --out"))
     reader = ShardReader(source)
     try:
-        with _whole_model(model) as chunk:
+        with whole_model(model.as_run()) as chunk:
             count = _fill(chunk, model, reader)
-            path = _save(chunk, model, root)
+            path = _save(chunk, model, root, tokenizer=_tokenizer_of(source))
     finally:
         reader.close()
     return {"family": model.family, "parameters": count, "dtype": model.dtype, "checkpoint": str(path)}
@@ -92,7 +90,7 @@ def export_weights(checkpoint: Path, source: Path, target: Path, *, shard_bytes:
     partial = target.with_name(f"{target.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    with _whole_model(model) as chunk:
+    with whole_model(model.as_run()) as chunk:
         load_pretrained(candidate, [chunk])
         parameters = dict(chunk.named_parameters())
         writer = ShardWriter(partial, shard_bytes=shard_bytes)
@@ -108,23 +106,6 @@ def export_weights(checkpoint: Path, source: Path, target: Path, *, shard_bytes:
         target.rmdir()
     partial.rename(target)
     return {"family": model.family, "parameters": count, "dtype": model.dtype, "folder": str(target)}
-
-
-@contextmanager
-def _whole_model(model: HfModel) -> Iterator[Any]:
-    """Build a model on this process, and leave the process groups at the end."""
-    for name in ("RANK", "LOCAL_RANK"):
-        os.environ.setdefault(name, "0")
-    os.environ.setdefault("WORLD_SIZE", "1")
-    if os.environ["WORLD_SIZE"] != "1":
-        raise UsageError("conversion runs on one process", hint="start it without a launcher; the checkpoint loads at any layout")
-    run = model.as_run()
-    context = parallel.initialize(run)
-    try:
-        [chunk] = build.build_bare_model(run, context)
-        yield chunk
-    finally:
-        parallel.shut_down()
 
 
 @torch.no_grad()
@@ -155,7 +136,14 @@ def _fill(chunk: Any, model: HfModel, reader: ShardReader) -> int:
     return sum(parameter.numel() for parameter in parameters.values())
 
 
-def _save(chunk: Any, model: HfModel, root: Path) -> Path:
+def _tokenizer_of(source: Path) -> dict[str, Any]:
+    """Return the tokenizer fields of a run that uses the folder's own tokenizer; none where it has none."""
+    if not any(source.glob("tokenizer*")):
+        return {}
+    return {"tokenizer.tokenizer_type": "HuggingFaceTokenizer", "tokenizer.tokenizer_model": str(source.resolve())}
+
+
+def _save(chunk: Any, model: HfModel, root: Path, *, tokenizer: dict[str, Any]) -> Path:
     from megatron.core import dist_checkpointing
 
     run = model.as_run()
@@ -169,7 +157,7 @@ def _save(chunk: Any, model: HfModel, root: Path) -> Path:
         world_size=1,
         layout="TP1 PP1 CP1",
         identity=describe_identity(run),
-        config=to_jsonable(run.values),
+        config=to_jsonable({**run.values, **tokenizer}),
         scheduler={},
         core_release=compat.core_release(),
         has_optimizer=False,
