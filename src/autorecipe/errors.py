@@ -14,7 +14,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+
+from autorecipe.record import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)

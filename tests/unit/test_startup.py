@@ -7,7 +7,19 @@ import sys
 
 import pytest
 
-HEAVY = {"torch", "omegaconf", "hydra", "rich", "numpy", "yaml", "matplotlib", "transformers", "importlib.metadata", "asyncio"}
+HEAVY = {
+    "dataclasses",
+    "torch",
+    "omegaconf",
+    "hydra",
+    "rich",
+    "numpy",
+    "yaml",
+    "matplotlib",
+    "transformers",
+    "importlib.metadata",
+    "asyncio",
+}
 QUESTIONS = {
     "recommend": ["recommend", "Llama 3 8B", "--gpus", "8", "--gpu", "h100", "--goal", "pretrain"],
     "first run": ["recommend", "--first-run"],
@@ -36,4 +48,4 @@ def test_help_reads_no_catalog_and_no_rules() -> None:
     program = "import sys, autorecipe.cli.main as main; main.execute(['--help']); print(*sys.modules, file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     loaded = {name for name in done.stderr.split() if name.startswith("autorecipe.")}
-    assert loaded <= {"autorecipe.cli", "autorecipe.cli.main", "autorecipe.errors"}
+    assert loaded <= {"autorecipe.cli", "autorecipe.cli.main", "autorecipe.errors", "autorecipe.record"}

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from autorecipe.api.configfile import read_config_file
 from autorecipe.config.grammar import render_value
 from autorecipe.config.layers import layer_of
 from autorecipe.errors import AutorecipeError
+from autorecipe.record import dataclass, field, replace
 from autorecipe.rules.check import judge
 from autorecipe.rules.situation import Situation
 from autorecipe.schema import Cluster, ConfigSchema, Finding, Fix, Layer, RunConfig, Severity

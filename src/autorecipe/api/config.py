@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autorecipe.api.resolve import resolve_run
@@ -14,6 +13,7 @@ from autorecipe.config.diff import DiffVerdict, diff_configs, judge_changes
 from autorecipe.config.documents import parse_document, undeclared_keys
 from autorecipe.config.explain import FieldPage, list_fields
 from autorecipe.errors import EnvironmentProblem, Problem, UsageError
+from autorecipe.record import dataclass, replace
 from autorecipe.schema.change import Change
 from autorecipe.schema.field import ConfigSchema
 from autorecipe.schema.layer import Layer

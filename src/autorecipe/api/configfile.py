@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ from autorecipe.config.grammar import render_value
 from autorecipe.config.keys import SHORT_NAMES, KeyKind, locate_key
 from autorecipe.config.overrides import parse_overrides, unknown_key
 from autorecipe.errors import EnvironmentProblem, Problem, UsageError
+from autorecipe.record import dataclass, field
 from autorecipe.schema import ConfigSchema, Origin, OriginKind, RunConfig
 
 if TYPE_CHECKING:

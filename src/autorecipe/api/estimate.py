@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from autorecipe.api.model import resolve_model
 from autorecipe.api.resolve import resolve_run
@@ -19,6 +17,7 @@ from autorecipe.estimate.inputs import EstimateInputs, read_inputs
 from autorecipe.estimate.memory import NOT_MODELLED, estimate_memory
 from autorecipe.estimate.overhead import judge, outside_bytes, reserved_bytes
 from autorecipe.estimate.time import estimate_time
+from autorecipe.record import dataclass, replace
 from autorecipe.schema.estimate import (
     BudgetEstimate,
     FlopFormula,
@@ -136,7 +135,7 @@ def estimate_target_memory(target: EstimateTarget, *, trace: bool = False) -> Me
         gpu=target.gpu,
         assumptions=inputs.assumptions,
     )
-    closed = dataclasses.replace(closed, error=load_errors()["memory"].get(memory_class(inputs.shape, inputs.policy)))
+    closed = replace(closed, error=load_errors()["memory"].get(memory_class(inputs.shape, inputs.policy)))
     return trace_memory(target, closed) if trace else closed
 
 
@@ -169,7 +168,7 @@ def estimate_target_time(
     error = load_errors()["time"].get(time_class(inputs.shape, inputs.policy))
     if error is not None:
         spread = error.p90_pct / 100
-        time = dataclasses.replace(
+        time = replace(
             time,
             error=error,
             interval_seconds=(time.step_seconds / (1 + spread), time.step_seconds * (1 + spread)),
@@ -248,7 +247,7 @@ def _with_tuned_policy(inputs: EstimateInputs, gpu: Gpu) -> EstimateInputs:
     """Replace what a bare model leaves open by a tuned run's settings; what the configuration sets stays."""
     policy, notes = tuned_policy(inputs.shape, layout=inputs.layout, gpu=gpu, precision=inputs.policy.precision)
     given = inputs.policy
-    policy = dataclasses.replace(
+    policy = replace(
         policy,
         layers=given.layers,
         attention_backend=given.attention_backend,
@@ -265,4 +264,4 @@ def _with_tuned_policy(inputs: EstimateInputs, gpu: Gpu) -> EstimateInputs:
         dropout=given.dropout,
         adapters=given.adapters,
     )
-    return dataclasses.replace(inputs, policy=policy, assumptions=notes)
+    return replace(inputs, policy=policy, assumptions=notes)

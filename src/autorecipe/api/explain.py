@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from autorecipe.config.explain import FieldPage, explain_field
 from autorecipe.errors import Problem, UsageError, near_misses
+from autorecipe.record import dataclass
 from autorecipe.rules.pages import RulePage, rule_page
 from autorecipe.rules.registry import all_rules, rules_by_alias
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from autorecipe.catalog.hardware import load_gpus
@@ -19,6 +17,7 @@ from autorecipe.launch.local import render_local
 from autorecipe.launch.slurm import check_job, render_slurm
 from autorecipe.launch.submission import Submission, submit_local, submit_slurm
 from autorecipe.launch.training import build_training_command, carried_environment
+from autorecipe.record import dataclass, field, replace
 from autorecipe.rules.check import check_config
 from autorecipe.schema.batch import Batch
 from autorecipe.schema.finding import Finding, Severity
@@ -148,7 +147,7 @@ def plan_local(prepared: PreparedLaunch, *, master_host: str = "", port: int = 2
         run_id=prepared.recipe.name,
         python=prepared.request.python,
     )
-    return dataclasses.replace(plan, messages=prepared.messages)
+    return replace(plan, messages=prepared.messages)
 
 
 def plan_slurm(prepared: PreparedLaunch, job: SlurmJob, *, script_path: str, needs_site: bool = False) -> LaunchPlan:
@@ -168,7 +167,7 @@ def plan_slurm(prepared: PreparedLaunch, job: SlurmJob, *, script_path: str, nee
     problems = [*problems, *more, *check_job(job, needs_site=needs_site)]
     if problems:
         raise UsageError(problems)
-    job = dataclasses.replace(job, forwarded=forwarded, mounts=mounts)
+    job = replace(job, forwarded=forwarded, mounts=mounts)
     plan = render_slurm(
         prepared.command,
         prepared.allocation,
@@ -177,7 +176,7 @@ def plan_slurm(prepared: PreparedLaunch, job: SlurmJob, *, script_path: str, nee
         script_path=script_path,
         python=prepared.request.python,
     )
-    return dataclasses.replace(plan, messages=prepared.messages)
+    return replace(plan, messages=prepared.messages)
 
 
 def start(plan: LaunchPlan, prepared: PreparedLaunch, *, script_path: str = "", wait: bool = False) -> Submission:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from autorecipe.errors import AutorecipeError
+from autorecipe.record import dataclass
 from autorecipe.schema.finding import Finding, Severity
 from autorecipe.schema.recipe import Recipe
 

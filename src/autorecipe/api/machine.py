@@ -6,9 +6,9 @@ import os
 import shutil
 import subprocess
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
+from autorecipe.record import dataclass
 from autorecipe.schema.hardware import Gpu
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from autorecipe.config.views import view_model
 from autorecipe.errors import UsageError
+from autorecipe.record import dataclass
 from autorecipe.schema.card import ModelCard
 from autorecipe.schema.parameters import ParameterCount, count_parameters
 from autorecipe.schema.run import RunConfig

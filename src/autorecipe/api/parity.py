@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
 from autorecipe.errors import AutorecipeError
 from autorecipe.parity.compare import CompareOptions, apply_settings, compare_logs
 from autorecipe.parity.source import load_logs
+from autorecipe.record import replace
 from autorecipe.schema.parity import FactDifference, ParityReport, Verdict
 
 
@@ -54,7 +54,7 @@ def _compare_settings(report: ParityReport, reference: Path, candidate: Path) ->
         changes = find_effective_differences(str(reference), str(candidate))
     except AutorecipeError as error:
         note = f"settings were not compared: {error.problems[0].message}"
-        return dataclasses.replace(report, notes=(*report.notes, note))
+        return replace(report, notes=(*report.notes, note))
     found = [
         FactDifference(name=item.path, reference=str(item.before), candidate=str(item.after), layer="convergence")
         for item in changes

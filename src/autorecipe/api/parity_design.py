@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from autorecipe.api.translate import DEFAULT_RECIPE, MlmSource, load_mlm_mapping, to_bridge, to_mlm, words_of_saved
 from autorecipe.catalog.store import open_catalog
 from autorecipe.config.overrides import render_override
@@ -12,6 +10,7 @@ from autorecipe.config.views import view_layout
 from autorecipe.errors import AutorecipeError
 from autorecipe.parity.design import CHECKLIST, companion_of, find_unmatched, render_command
 from autorecipe.parity.sides import SideSpec, parse_side
+from autorecipe.record import dataclass
 from autorecipe.schema.change import Change
 from autorecipe.schema.layer import Layer
 from autorecipe.schema.parity import DesignSide, ParityDesign, SideKind

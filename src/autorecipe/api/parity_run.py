@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import autorecipe
@@ -19,6 +18,7 @@ from autorecipe.parity.compare import CompareOptions
 from autorecipe.parity.experiment import SideRun, core_program, run_side, upstream_program
 from autorecipe.parity.layouts import propose_layouts
 from autorecipe.parity.sides import parse_side
+from autorecipe.record import dataclass
 from autorecipe.schema.parity import LayoutSentinel, ParityReport, RunOutcome, SideKind
 from autorecipe.schema.run import RunConfig
 from autorecipe.translate.render import override_texts

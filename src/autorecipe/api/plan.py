@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from autorecipe.api.model import resolve_model
 from autorecipe.api.resolve import resolve_run
@@ -16,6 +15,7 @@ from autorecipe.plan.scaling import plan_scaling
 from autorecipe.plan.search import Coster
 from autorecipe.plan.settings import render_override
 from autorecipe.plan.splits import choose_split
+from autorecipe.record import dataclass, replace
 from autorecipe.schema.hardware import Cluster
 from autorecipe.schema.layout import Layout
 from autorecipe.schema.plan import Candidate, Choice, Plan, PlanRequest, Scaling, ScalingPoint

@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from autorecipe.catalog.own import DerivedRecipe, derive
 from autorecipe.catalog.store import Catalog, open_catalog, shipped_releases
 from autorecipe.errors import AutorecipeError
+from autorecipe.record import dataclass, replace
 from autorecipe.schema.change import Change
 from autorecipe.schema.field import ConfigSchema
 from autorecipe.schema.recipe import Mode, Recipe, RecipeKind, RecipeSummary
@@ -206,10 +205,10 @@ def _resolved(recipe: Recipe, catalog: Catalog) -> RunConfig | None:
     if not recipe.fields:
         return None
     try:
-        return resolve_config(dataclasses.replace(recipe, status="ok"), catalog.schema())
+        return resolve_config(replace(recipe, status="ok"), catalog.schema())
     except AutorecipeError as error:
         unresolved = _as_shipped(recipe)
-        return dataclasses.replace(unresolved, notes=tuple(problem.render() for problem in error.problems))
+        return replace(unresolved, notes=tuple(problem.render() for problem in error.problems))
 
 
 def _collision(name: str, catalog: Catalog) -> str | None:

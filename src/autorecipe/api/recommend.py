@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 
@@ -16,6 +15,7 @@ from autorecipe.recommend.models import ModelIndex
 from autorecipe.recommend.presets import PRESETS
 from autorecipe.recommend.question import check_question, merge_options, parse_question, split_questions
 from autorecipe.recommend.subject import Missing, complete_question, find_subject, list_missing
+from autorecipe.record import dataclass, replace
 from autorecipe.schema.finding import Finding
 from autorecipe.schema.hardware import Cluster
 from autorecipe.schema.layer import Layer
@@ -24,7 +24,7 @@ from autorecipe.schema.recommendation import Question, Recommendation, Statement
 from autorecipe.schema.run import RunConfig
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Understood:
     """A question as read, before it is answered.
 
@@ -173,9 +173,7 @@ def _answer(item: Understood, catalog: Catalog, colleague: Colleague) -> Recomme
     cards = catalog.model_cards() if needs_cards and question.model not in colleague.index.recipes else None
     subject, _ = find_subject(question, colleague.index, cards)
     assert subject is not None
-    subject = dataclasses.replace(
-        subject, assumptions=(*subject.assumptions, *assumptions), notes=(*item.replaced, *subject.notes)
-    )
+    subject = replace(subject, assumptions=(*subject.assumptions, *assumptions), notes=(*item.replaced, *subject.notes))
     answer = answer_question(question, subject, colleague)
     if answer is None:
         raise NegativeAnswer(_no_recipe(question, subject.models, colleague))

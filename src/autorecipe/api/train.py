@@ -6,10 +6,8 @@ The caller starts the engine (or upstream's program) with the result; nothing he
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from autorecipe.api.machine import Machine, match_gpu, read_machine
@@ -18,6 +16,7 @@ from autorecipe.config.shrink import shrink_overrides
 from autorecipe.errors import EnvironmentProblem, NegativeAnswer, Problem, UsageError, unknown_name
 from autorecipe.estimate.inputs import read_inputs
 from autorecipe.estimate.memory import MemoryModel
+from autorecipe.record import dataclass, replace
 from autorecipe.rules.check import check_config
 from autorecipe.schema.estimate import LayerImplementation, StageMemory
 from autorecipe.schema.finding import Finding, Severity
@@ -146,7 +145,7 @@ def expand_paths(run: RunConfig) -> RunConfig:
         path: value.replace("${CWD}", here) if isinstance(value, str) and "${CWD}" in value else value
         for path, value in run.values.items()
     }
-    return dataclasses.replace(run, values=values)
+    return replace(run, values=values)
 
 
 def environment_defaults(run: RunConfig) -> dict[str, str]:
@@ -177,7 +176,7 @@ def choose_adapter(run: RunConfig, mode: str | None) -> RunConfig:
     if mode != "dora" or kind != "LoRA":
         return run
     origin = Origin(kind=OriginKind.OVERRIDE, detail="--mode dora")
-    return dataclasses.replace(run, values={**run.values, "peft._class": "DoRA"}, origins={**run.origins, "peft._class": origin})
+    return replace(run, values={**run.values, "peft._class": "DoRA"}, origins={**run.origins, "peft._class": origin})
 
 
 def _check_sized(run: RunConfig) -> None:
@@ -241,7 +240,7 @@ def _split_engine_options(overrides: Sequence[str]) -> tuple[dict[str, str], lis
 
 def _with_engine_options(run: RunConfig, own: Mapping[str, str]) -> RunConfig:
     origins = {path: Origin(kind=OriginKind.OVERRIDE, detail=f"{path}={value}") for path, value in own.items()}
-    return dataclasses.replace(run, values={**run.values, **own}, origins={**run.origins, **origins})
+    return replace(run, values={**run.values, **own}, origins={**run.origins, **origins})
 
 
 def _check(run: RunConfig, request: TrainRequest, machine: Machine) -> tuple[Finding, ...]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autorecipe.catalog.store import Catalog, open_catalog
 from autorecipe.config.overrides import parse_overrides
 from autorecipe.config.resolve import resolve_config
 from autorecipe.errors import Problem, UsageError
+from autorecipe.record import dataclass, replace
 from autorecipe.schema.recipe import RecipeKind
 from autorecipe.schema.run import RunConfig
 from autorecipe.schema.translation import Translation

@@ -14,7 +14,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import IO
@@ -23,6 +22,7 @@ import autorecipe
 from autorecipe.api.train import TrainRequest
 from autorecipe.api.translate import load_mlm_mapping, to_mlm
 from autorecipe.errors import EnvironmentProblem, NegativeAnswer, Problem
+from autorecipe.record import dataclass, field
 from autorecipe.translate.to_mlm import mlm_words
 
 BRIDGE_VARIABLE = "MEGATRON_BRIDGE"

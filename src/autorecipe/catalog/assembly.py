@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from autorecipe.catalog.records import (
     subtract_common,
 )
 from autorecipe.config.views import view_layout, view_seq_length
+from autorecipe.record import dataclass, field
 from autorecipe.schema.run import RunConfig
 
 SUMMARY_COLUMNS = (

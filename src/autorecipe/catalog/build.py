@@ -9,7 +9,6 @@ import contextlib
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from autorecipe.catalog.configs import ConfigSet, gather_configs
 from autorecipe.catalog.source import open_bridge, open_core
 from autorecipe.catalog.worker import Progress, Request, evaluate
 from autorecipe.errors import EnvironmentProblem, NegativeAnswer, Problem
+from autorecipe.record import dataclass
 
 DEFAULT_SECONDS = 30.0
 """Time limit for one call of a recipe function; the slowest shipped one takes 0.3 seconds."""

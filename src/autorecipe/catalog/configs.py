@@ -6,13 +6,13 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from autorecipe.catalog.cards import MODELS
 from autorecipe.catalog.files import read_lines
 from autorecipe.errors import EnvironmentProblem, Problem, UsageError
+from autorecipe.record import dataclass, field
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
+from autorecipe.record import dataclass
 from autorecipe.schema.recipe import Mode
 
 PRECISIONS = ("bf16", "fp8cs", "fp8ds", "fp8mx", "fp8sc", "nvfp4", "mxfp8", "fp16", "fp8")

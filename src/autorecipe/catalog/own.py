@@ -11,15 +11,14 @@ Start reading at `load_own_recipe`.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autorecipe.errors import EnvironmentProblem, Problem, UsageError
+from autorecipe.record import dataclass, field, replace
 from autorecipe.schema.recipe import Recipe
 from autorecipe.schema.value import FieldValue, to_jsonable
 
@@ -121,7 +120,7 @@ def load_own_recipe(target: str, catalog: Catalog) -> Recipe:
         catalog = open_catalog(answer["release"])
     base = catalog.load(answer["base"])
     fields = _with_values(base, answer["values"], catalog, target)
-    return dataclasses.replace(
+    return replace(
         base,
         name=function,
         alias_of=None,

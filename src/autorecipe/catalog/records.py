@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
+from autorecipe.record import dataclass, field
 from autorecipe.schema.value import FieldValue
 
 HABITS = "*"

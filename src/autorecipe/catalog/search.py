@@ -7,8 +7,8 @@ import functools
 import itertools
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from autorecipe.record import dataclass
 from autorecipe.schema.recipe import Mode, RecipeKind, RecipeSummary
 
 GOALS = {

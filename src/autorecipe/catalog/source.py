@@ -14,10 +14,10 @@ import shutil
 import tempfile
 import zipfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from autorecipe.errors import EnvironmentProblem, Problem, UsageError
+from autorecipe.record import dataclass
 
 BRIDGE_HINT = "give a megatron_bridge-*.whl, or a Megatron-Bridge checkout (the directory that holds src/megatron/bridge)"
 CORE_HINT = "give a megatron_core-*.whl, or a Megatron-LM checkout (the directory that holds megatron/core)"

@@ -16,13 +16,13 @@ import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
 from autorecipe.catalog.assembly import Evaluation
 from autorecipe.catalog.source import Tree
 from autorecipe.errors import EnvironmentProblem, Problem
+from autorecipe.record import dataclass
 
 START_SECONDS = 600.0
 """Limit for importing a whole Bridge tree; 10 seconds on one free core."""

@@ -68,9 +68,8 @@ def show(
 
 
 def _filtered(run: RunConfig, sections: tuple[str, ...], kinds: tuple[str, ...]) -> RunConfig:
-    from dataclasses import replace
-
     from autorecipe.errors import UsageError, unknown_name
+    from autorecipe.record import replace
 
     known = sorted({path.split(".", 1)[0] for path in run.values})
     wrong = [name for name in sections if not any(path == name or path.startswith(name + ".") for path in run.values)]

@@ -13,13 +13,13 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NoReturn
 
 import click
 
 from autorecipe import __version__
 from autorecipe.errors import AutorecipeError, Problem, near_misses
+from autorecipe.record import dataclass
 
 
 @dataclass(frozen=True)

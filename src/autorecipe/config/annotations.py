@@ -11,9 +11,9 @@ import ast
 import functools
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
+from autorecipe.record import dataclass
 from autorecipe.schema.value import FieldValue
 
 DTYPES = {

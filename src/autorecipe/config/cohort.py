@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from autorecipe.config.contract import DIMENSIONS, SAME, Contract, dimension_of
 from autorecipe.config.diff import is_empty_holder
@@ -16,6 +15,7 @@ from autorecipe.config.grammar import GrammarError
 from autorecipe.config.overrides import render_override, render_section
 from autorecipe.config.sections import NULLABLE_SECTIONS
 from autorecipe.config.views import view_seq_length
+from autorecipe.record import dataclass
 from autorecipe.schema.run import OriginKind, RunConfig
 from autorecipe.schema.value import UNKNOWN, FieldValue, Unknown
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from autorecipe.config.annotations import check_value, describe_type
@@ -26,6 +25,7 @@ from autorecipe.config.keys import CLASS_MARK, KeyKind, locate_key
 from autorecipe.config.layers import layer_of, starts_new_experiment
 from autorecipe.config.overrides import render_for_message, unknown_key
 from autorecipe.errors import Problem, UsageError, unknown_name
+from autorecipe.record import dataclass, field
 from autorecipe.schema.field import ConfigSchema
 from autorecipe.schema.value import FieldValue
 

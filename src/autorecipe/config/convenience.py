@@ -7,9 +7,9 @@ before the trailing KEY=VALUE ones, so a trailing override wins (Megatron-Bridge
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from autorecipe.config.grammar import render_value
+from autorecipe.record import dataclass
 from autorecipe.schema.value import FieldValue
 
 

@@ -7,10 +7,10 @@ Effective values are compared: a value that was moved but does not act is report
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from autorecipe.config.keys import has_children
 from autorecipe.config.layers import classify_path, starts_new_experiment
+from autorecipe.record import dataclass
 from autorecipe.schema.change import Change
 from autorecipe.schema.field import ConfigSchema
 from autorecipe.schema.layer import Layer

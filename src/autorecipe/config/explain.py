@@ -5,14 +5,13 @@ Data only; commands render it. Start reading at `explain_field`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from autorecipe.config.annotations import describe_type
 from autorecipe.config.keys import KeyKind, Located, locate_key, spec_of
 from autorecipe.config.layers import UNCLASSIFIED, classify_path
 from autorecipe.config.overrides import unknown_key
 from autorecipe.config.traps import Trap, traps_of
 from autorecipe.errors import UsageError
+from autorecipe.record import dataclass
 from autorecipe.schema.field import ConfigField, ConfigSchema
 from autorecipe.schema.layer import Layer
 from autorecipe.schema.value import FieldValue

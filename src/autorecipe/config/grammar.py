@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import enum
 import re
-from dataclasses import dataclass
 from typing import Any
 
+from autorecipe.record import dataclass
 from autorecipe.schema.value import FieldValue
 
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 
 from autorecipe.config.annotations import TypeSpec, parse_annotation
 from autorecipe.errors import near_misses
+from autorecipe.record import dataclass
 from autorecipe.schema.field import ConfigField, ConfigSchema
 from autorecipe.schema.value import FieldValue
 

@@ -11,10 +11,10 @@ import functools
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from autorecipe.record import dataclass
 from autorecipe.schema.field import ConfigSchema
 from autorecipe.schema.layer import Layer
 

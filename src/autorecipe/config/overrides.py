@@ -7,13 +7,13 @@ dictionaries), a value must fit its type. Leaves out: precedence (see `resolve`)
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from autorecipe.config.annotations import TypeSpec, check_value, describe_type
 from autorecipe.config.grammar import PREFIXES, Assignment, GrammarError, Operation, parse_assignment, render_value
 from autorecipe.config.keys import KeyKind, Located, locate_key, suggest_keys
 from autorecipe.config.sections import NULLABLE_SECTIONS
 from autorecipe.errors import Problem, UsageError
+from autorecipe.record import dataclass, replace
 from autorecipe.schema.field import ConfigSchema
 from autorecipe.schema.value import FieldValue
 

@@ -7,7 +7,6 @@ then validation's derived values. Each value says where it came from, and what i
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 
 from autorecipe.config.apply import apply_overrides
 from autorecipe.config.finalize import (
@@ -26,6 +25,7 @@ from autorecipe.config.precision import apply_precision
 from autorecipe.config.schedule import derive_schedule
 from autorecipe.config.state import Resolution
 from autorecipe.errors import NegativeAnswer, Problem
+from autorecipe.record import replace
 from autorecipe.schema.field import ConfigSchema
 from autorecipe.schema.recipe import Recipe, RecipeKind
 from autorecipe.schema.run import Origin, OriginKind, RunConfig

@@ -7,11 +7,11 @@ that value was typed, the override.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from typing import Any
 
 from autorecipe.config.grammar import GrammarError, render_value
 from autorecipe.config.traps import get_trap
+from autorecipe.record import dataclass, field
 from autorecipe.schema.field import ConfigSchema
 from autorecipe.schema.recipe import Recipe
 from autorecipe.schema.run import Origin, OriginKind

@@ -6,7 +6,8 @@ Resolution reproduces each of them and says so; `explain` and `config schema` sh
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from autorecipe.record import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)

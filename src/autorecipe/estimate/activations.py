@@ -13,16 +13,15 @@ Error: printed by bench/estimators.py.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from autorecipe.estimate.blocks import Block, expert_width, linear_attention_sizes, mamba_sizes
+from autorecipe.record import dataclass
 from autorecipe.schema.batch import Batch
 from autorecipe.schema.estimate import ExecutionPolicy, LayerImplementation, Precision
 from autorecipe.schema.layout import Layout
 from autorecipe.schema.model import ModelShape
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Tokens:
     """Token counts of one rank for one micro batch, and the sizes that attention needs.
 
@@ -62,7 +61,7 @@ def count_tokens(layout: Layout, batch: Batch) -> Tokens:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Saved:
     """Bytes of one block for one micro batch.
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from autorecipe.record import dataclass
 from autorecipe.schema.model import ModelShape
 
 
@@ -25,7 +25,7 @@ class Block(enum.StrEnum):
     MOE = "moe"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class BlockParameters:
     """Parameters of one block: `sharded` over TP, `replicated` on every TP rank, `expert` over EP and ETP.
 

@@ -4,14 +4,13 @@ them.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import importlib.resources
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from autorecipe.record import dataclass, replace
 from autorecipe.schema.batch import Batch
 from autorecipe.schema.estimate import (
     Adapters,
@@ -128,7 +127,7 @@ def _measurement(row: Mapping[str, Any]) -> Measurement:
     shape = shape_from(row["shape"]) if "shape" in row else load_shapes()[row["model"]]
     if "num_layers" in row:
         layers = row["num_layers"]
-        shape = dataclasses.replace(shape, num_layers=layers, moe_layer_pattern=shape.moe_layer_pattern[:layers])
+        shape = replace(shape, num_layers=layers, moe_layer_pattern=shape.moe_layer_pattern[:layers])
     return Measurement(
         id=row["id"],
         source=row["source"],

@@ -6,8 +6,6 @@ multiply-add is two.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from autorecipe.estimate.blocks import (
     Block,
     block_parameters,
@@ -18,11 +16,12 @@ from autorecipe.estimate.blocks import (
     mtp_blocks,
     padded_vocab,
 )
+from autorecipe.record import dataclass
 from autorecipe.schema.estimate import FlopFormula
 from autorecipe.schema.model import ModelShape
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class BlockFlops:
     """Forward FLOPs of one block for one token: `dense` products, `expert` products, `attention` score products, `scan` the
     rest.

@@ -6,12 +6,11 @@ open is taken from upstream's defaults and listed in `assumptions`.
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass
 from typing import Any
 
 from autorecipe.config.views import view_batch, view_layout, view_model
 from autorecipe.estimate.pipeline_layout import parse_pipeline_layout
+from autorecipe.record import dataclass, replace
 from autorecipe.schema.batch import Batch
 from autorecipe.schema.estimate import (
     Adapters,
@@ -80,7 +79,7 @@ def _shape(config: RunConfig) -> ModelShape:
     shape = view_model(config)
     given = config.get("model.vocab_size", None)
     if isinstance(given, int) and config.get("model.should_pad_vocab", None) is not True:
-        return dataclasses.replace(shape, make_vocab_size_divisible_by=1)
+        return replace(shape, make_vocab_size_divisible_by=1)
     return shape
 
 

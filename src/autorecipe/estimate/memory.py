@@ -7,7 +7,6 @@ that a search pays only for the combination. `estimate_memory` is the one-shot f
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from autorecipe.estimate.activations import Saved, Tokens, block_activations, count_tokens, element_bytes
 from autorecipe.estimate.adapters import adapter_parameters
@@ -15,6 +14,7 @@ from autorecipe.estimate.blocks import Block, block_parameters, layer_blocks, mt
 from autorecipe.estimate.overhead import judge, outside_bytes, reserved_bytes
 from autorecipe.estimate.stages import Chunk, StagePlan, in_flight, plan_stages
 from autorecipe.estimate.states import RankParameters, StateBytes, shard_block, state_bytes
+from autorecipe.record import dataclass
 from autorecipe.schema.batch import Batch
 from autorecipe.schema.estimate import ExecutionPolicy, LayerImplementation, MemoryEstimate, Sharding, StageMemory
 from autorecipe.schema.evidence import Evidence
@@ -38,7 +38,7 @@ NOT_MODELLED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StageActivations:
     """Bytes of one stage that depend on the micro batch and not on data parallelism."""
 

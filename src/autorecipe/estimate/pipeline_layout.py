@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from typing import Any
 
+from autorecipe.record import dataclass
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True)
 class PipelineLayout:
     """Decoder layers of each chunk, and the chunk with multi-token prediction (None: nowhere)."""
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from autorecipe.estimate.blocks import Block
+from autorecipe.record import dataclass
 from autorecipe.schema.estimate import StageSplit
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Chunk:
     """Consecutive layers of one stage.
 
@@ -32,7 +32,7 @@ class Chunk:
     last: tuple[Block, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StagePlan:
     """The chunks of one pipeline stage, in the order of the forward pass."""
 

@@ -11,13 +11,12 @@ Error: none against traced models without FSDP (their buffers are padded by less
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from autorecipe.estimate.blocks import BlockParameters
+from autorecipe.record import dataclass
 from autorecipe.schema.estimate import ExecutionPolicy, Precision, Sharding
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RankParameters:
     """Parameters on one rank after model parallelism.
 
@@ -41,7 +40,7 @@ class RankParameters:
         return self.dense + self.expert
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class StateBytes:
     """Bytes that stay allocated between steps."""
 

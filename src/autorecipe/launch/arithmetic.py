@@ -6,9 +6,8 @@ which is what the name is for).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from autorecipe.errors import Problem
+from autorecipe.record import dataclass
 from autorecipe.schema.batch import Batch
 from autorecipe.schema.launch import Allocation
 from autorecipe.schema.layout import Layout

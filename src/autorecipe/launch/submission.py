@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-from dataclasses import dataclass
 from pathlib import Path
 
 from autorecipe.errors import EnvironmentProblem, NegativeAnswer, Problem
+from autorecipe.record import dataclass
 from autorecipe.schema.launch import LaunchPlan
 
 

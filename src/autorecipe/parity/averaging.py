@@ -11,8 +11,7 @@ Evidence: measured (a pair that agrees in every other printed digit on both side
 
 from __future__ import annotations
 
-import dataclasses
-
+from autorecipe.record import replace
 from autorecipe.schema.parity import GRAD_NORM, LEARNING_RATE, SAMPLES, Framework, LogForm, Reading, TrainingLog
 
 _NOT_AVERAGED = {
@@ -64,7 +63,7 @@ def undo_average(log: TrainingLog, *, reason: str) -> TrainingLog:
         f"{log.name}: line {second} averages iterations {first} and {second} ({reason}); undone for {', '.join(changed)}:"
         f" {changed[0]} {log.steps[second][changed[0]].value:.6g} -> {row[changed[0]].value:.6g}"
     )
-    return dataclasses.replace(log, steps={**log.steps, second: row}, notes=(*log.notes, note))
+    return replace(log, steps={**log.steps, second: row}, notes=(*log.notes, note))
 
 
 def _is_loss(metric: str) -> bool:

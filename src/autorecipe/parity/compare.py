@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Sequence
 
@@ -18,6 +17,7 @@ from autorecipe.parity.tolerance import (
     RoundingModel,
     measure_spread,
 )
+from autorecipe.record import dataclass, replace
 from autorecipe.schema.parity import (
     COMPARED_METRICS,
     LEARNING_RATE,
@@ -37,7 +37,7 @@ from autorecipe.schema.parity import (
 )
 
 
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class CompareOptions:
     """How to compare.
 
@@ -137,16 +137,16 @@ def apply_settings(report: ParityReport, differences: Sequence[FactDifference]) 
         differences: settings that decide the training and differ in effect, whatever the names the headers use.
     """
     if not differences:
-        return dataclasses.replace(report, fact_differences=())
+        return replace(report, fact_differences=())
     names = ", ".join(item.name for item in differences)
     if not report.verdict.holds:
         divergence = report.divergence
         if divergence is not None and divergence.metric not in (LEARNING_RATE, SAMPLES):
             stated = ", ".join(f"{item.name} {item.reference} / {item.candidate}" for item in differences)
-            divergence = dataclasses.replace(divergence, cause=f"the headers state other settings: {stated}. {divergence.cause}")
-        return dataclasses.replace(report, fact_differences=tuple(differences), divergence=divergence)
+            divergence = replace(divergence, cause=f"the headers state other settings: {stated}. {divergence.cause}")
+        return replace(report, fact_differences=tuple(differences), divergence=divergence)
     first = report.iterations[0] if report.iterations is not None else 1
-    return dataclasses.replace(
+    return replace(
         report,
         verdict=Verdict.BROKEN,
         summary=f"the headers state other settings ({names}), though {report.summary}",
@@ -166,7 +166,7 @@ def _limit(log: TrainingLog, options: CompareOptions) -> TrainingLog:
     if low == -math.inf and high == math.inf:
         return log
     averaged = _undo(log) if is_averaged(log) else log
-    return dataclasses.replace(averaged, steps={n: row for n, row in averaged.steps.items() if low <= n <= high})
+    return replace(averaged, steps={n: row for n, row in averaged.steps.items() if low <= n <= high})
 
 
 def _undo(log: TrainingLog) -> TrainingLog:
@@ -199,7 +199,7 @@ def _check_by_arithmetic(raw: TrainingLog, undone: TrainingLog, partner: Trainin
             f"{raw.name}: line {number} was left as printed: by arithmetic it is not an average (an older release resets "
             f"after each line)"
         )
-        return dataclasses.replace(raw, notes=(*raw.notes, note))
+        return replace(raw, notes=(*raw.notes, note))
     return undone
 
 

@@ -11,10 +11,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from autorecipe.errors import EnvironmentProblem, NegativeAnswer, Problem
+from autorecipe.record import dataclass, field
 from autorecipe.schema.parity import RunOutcome
 
 STALE_FOLDER = "nemo_experiments"

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 import shlex
-from dataclasses import dataclass, field
 
+from autorecipe.record import dataclass, field
 from autorecipe.schema.parity import Framework, Precision
 
 _SIGNS: tuple[tuple[Framework, re.Pattern[str], str], ...] = (

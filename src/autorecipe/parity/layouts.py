@@ -6,9 +6,9 @@ A layout is proposed where the shape allows it; the first one, data parallel ove
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from autorecipe.config.views import view_batch, view_model
+from autorecipe.record import dataclass
 from autorecipe.schema.run import RunConfig
 
 

@@ -8,11 +8,11 @@ import ast
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from autorecipe.errors import Problem, UsageError
 from autorecipe.parity.source import load_log
+from autorecipe.record import dataclass
 from autorecipe.schema.parity import Framework, SideKind, TrainingLog
 from autorecipe.schema.value import FieldValue
 

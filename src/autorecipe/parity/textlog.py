@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from autorecipe.parity.framework import read_header
 from autorecipe.parity.metrics import canonical_metric, parse_reading
+from autorecipe.record import dataclass
 from autorecipe.schema.parity import LOSS, LogForm, Reading, TrainingLog
 
 _ESCAPES = re.compile(r"\x1b\[[0-?]*[ -/]*[@-~]|\x1b\][^\x07]*\x07|\x1b[@-Z\\-_]")

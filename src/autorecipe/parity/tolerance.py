@@ -27,8 +27,8 @@ import bisect
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
+from autorecipe.record import dataclass, field
 from autorecipe.schema.parity import GRAD_NORM, LEARNING_RATE, LOSS, Precision, Reading
 
 UNIT_ROUNDOFF = {Precision.FP32: 2.0**-24, Precision.FP16: 2.0**-11, Precision.BF16: 2.0**-8, Precision.FP8: 2.0**-4}

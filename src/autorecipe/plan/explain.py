@@ -7,11 +7,11 @@ by how much); whatever it is, is the reason for the chosen value.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from autorecipe.plan.search import Coster, Scored
 from autorecipe.plan.space import Space
 from autorecipe.plan.splits import choose_split
+from autorecipe.record import replace
 from autorecipe.rules import layout as legal
 from autorecipe.schema.estimate import Verdict
 from autorecipe.schema.layout import Layout

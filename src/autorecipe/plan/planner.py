@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import replace
 
 from autorecipe.estimate.time import estimate_time
 from autorecipe.plan.explain import explain_candidate, find_refusal, score
 from autorecipe.plan.search import Coster, Scored, SearchResult, pareto_front, search
 from autorecipe.plan.settings import candidate_overrides, label_overrides
 from autorecipe.plan.ways import find_ways_out
+from autorecipe.record import replace
 from autorecipe.rules.check import check_config
 from autorecipe.schema.finding import Finding, Severity
 from autorecipe.schema.layout import Layout

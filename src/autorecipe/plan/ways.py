@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from autorecipe.plan.search import SearchResult, search
+from autorecipe.record import replace
 from autorecipe.schema.layer import Layer
 from autorecipe.schema.plan import PlanRequest, WayOut
 from autorecipe.units import render_gib

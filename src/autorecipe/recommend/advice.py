@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 from autorecipe.recommend.changes import CHECKPOINT_PLACEHOLDER
 from autorecipe.recommend.search import CP_ABOVE_TOKENS, Option, tp_limit, valid_ep, valid_tp
 from autorecipe.recommend.sizing import Sizer
+from autorecipe.record import replace
 from autorecipe.schema.evidence import Evidence
 from autorecipe.schema.hardware import Cluster
 from autorecipe.schema.layout import Layout
@@ -100,12 +99,12 @@ def state_oom_steps(sizer: Sizer, sizing: Sizing, cluster: Cluster) -> tuple[Sta
     if batch is None or shape is None or sizing.micro_batch_size is None or sizing.num_gpus is None:
         return (Statement(code="oom.generic"),)
     start = Option(layout=layout, micro_batch_size=sizing.micro_batch_size, recompute=sizing.recompute)
-    used = dataclasses.replace(cluster, num_gpus=sizing.num_gpus, gpus_per_node=sizing.gpus_per_node)
+    used = replace(cluster, num_gpus=sizing.num_gpus, gpus_per_node=sizing.gpus_per_node)
 
     def add(code: str, option: Option, **facts: object) -> None:
-        legal = option.layout.fits_world(used.num_gpus) and dataclasses.replace(
-            batch, micro_batch_size=option.micro_batch_size
-        ).divides(option.layout.data_parallel_size(used.num_gpus))
+        legal = option.layout.fits_world(used.num_gpus) and replace(batch, micro_batch_size=option.micro_batch_size).divides(
+            option.layout.data_parallel_size(used.num_gpus)
+        )
         fit = sizer.estimate(option, used) if legal else None
         if fit and sizing.memory and fit.peak_bytes > 0.98 * sizing.memory.peak_bytes:
             return  # it would not help here
@@ -117,7 +116,7 @@ def state_oom_steps(sizer: Sizer, sizing: Sizing, cluster: Cluster) -> tuple[Sta
         )
 
     if start.micro_batch_size > 1:
-        add("micro-batch", dataclasses.replace(start, micro_batch_size=1), before=start.micro_batch_size)
+        add("micro-batch", replace(start, micro_batch_size=1), before=start.micro_batch_size)
     else:
         found.append(Statement(code="oom.micro-batch-done"))
     if shape.is_moe:
@@ -129,7 +128,7 @@ def state_oom_steps(sizer: Sizer, sizing: Sizing, cluster: Cluster) -> tuple[Sta
     if batch.seq_length > CP_ABOVE_TOKENS // 2 and used.num_gpus >= 2:
         add("cp", _with(start, cp=layout.cp * 2), before=layout.cp, after=layout.cp * 2)
     if not start.recompute and sizer.config.get("model.recompute_granularity", None) != "full":
-        add("recompute", dataclasses.replace(start, recompute=True))
+        add("recompute", replace(start, recompute=True))
     taller = [tp for tp in valid_tp(shape, limit=min(tp_limit(used), used.num_gpus)) if tp > layout.tp and tp % layout.tp == 0]
     if taller:
         add("tp-moe" if shape.is_moe else "tp", _with(start, tp=taller[0]), before=layout.tp, after=taller[0])
@@ -142,10 +141,10 @@ def state_oom_steps(sizer: Sizer, sizing: Sizing, cluster: Cluster) -> tuple[Sta
 
 
 def _with(option: Option, **axes: int) -> Option:
-    layout: Layout = dataclasses.replace(option.layout, **axes)  # type: ignore[arg-type]
+    layout: Layout = replace(option.layout, **axes)  # type: ignore[arg-type]
     if "pp" in axes:
-        layout = dataclasses.replace(layout, vp=1)
-    return dataclasses.replace(option, layout=dataclasses.replace(layout, sequence_parallel=layout.tp > 1))
+        layout = replace(layout, vp=1)
+    return replace(option, layout=replace(layout, sequence_parallel=layout.tp > 1))
 
 
 def state_evidence(pick: Candidate, dataset: DatasetChoice) -> tuple[Statement, ...]:

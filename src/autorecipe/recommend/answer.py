@@ -5,9 +5,7 @@ Everything outside (catalog, resolution, rules) comes in through `Colleague`, so
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from autorecipe.recommend import advice, benchmark, drift
 from autorecipe.recommend.candidates import candidate_of, other_modes, rank_candidates
@@ -19,6 +17,7 @@ from autorecipe.recommend.rules import state_rules
 from autorecipe.recommend.search import CP_ABOVE_TOKENS
 from autorecipe.recommend.sizing import LARGEST_WORLD, Sizer, lay_out_hosts, size_recipe
 from autorecipe.recommend.subject import FIRST_RUN_MODEL, Subject
+from autorecipe.record import dataclass, field, replace
 from autorecipe.schema.evidence import Evidence
 from autorecipe.schema.finding import Finding, Severity
 from autorecipe.schema.hardware import Cluster, Gpu
@@ -95,7 +94,7 @@ def answer_question(question: Question, subject: Subject, colleague: Colleague) 
     if not ranked:
         return None
     pick, others = ranked[0], ranked[1:]
-    draft.question = dataclasses.replace(
+    draft.question = replace(
         draft.question,
         mode=pick.mode,
         benchmark=pick.kind is RecipeKind.BENCHMARK,
@@ -115,10 +114,10 @@ def answer_question(question: Question, subject: Subject, colleague: Colleague) 
     entry = render_entry_point(
         pick=pick, sizing=sizing, dataset=dataset.preset, adapter=draft.question.adapter, overrides=overrides
     )
-    used = dataclasses.replace(cluster, num_gpus=sizing.num_gpus or cluster.num_gpus, gpus_per_node=sizing.gpus_per_node)
+    used = replace(cluster, num_gpus=sizing.num_gpus or cluster.num_gpus, gpus_per_node=sizing.gpus_per_node)
     steps = list_next_steps(pick=pick, sizing=sizing, dataset=dataset.preset, overrides=overrides)
     checked = _check(colleague, pick, overrides, used, dataset.preset, steps[0], draft.question.adapter) if runs else None
-    pick = dataclasses.replace(pick, reasons=(*_chain(pick, subject, draft.question), *pick.reasons))
+    pick = replace(pick, reasons=(*_chain(pick, subject, draft.question), *pick.reasons))
     oom = advice.state_oom_steps(sizer, sizing, used) if runs else ()
     if pick.kind is RecipeKind.BENCHMARK and oom:
         oom = (*oom, Statement(code="oom.benchmark"))
@@ -134,7 +133,7 @@ def answer_question(question: Question, subject: Subject, colleague: Colleague) 
     if pick.kind is RecipeKind.BENCHMARK:
         extra = benchmark.state_benchmark(pick, sizing, draft.question, colleague.index, config)
         draft.notes += extra
-    placed = dataclasses.replace(draft.question, gpu=gpu.name, num_gpus=cluster.num_gpus)
+    placed = replace(draft.question, gpu=gpu.name, num_gpus=cluster.num_gpus)
     runners_up = _runners_up(others, placed, subject, colleague)
     return Recommendation(
         question=draft.question,
@@ -174,9 +173,9 @@ def _rank(draft: _Draft, subject: Subject, colleague: Colleague) -> tuple[Candid
     question = draft.question
     if subject.recipe:
         named = candidate_of(colleague.index, subject.recipe)
-        asked = dataclasses.replace(question, mode=named.mode, benchmark=named.kind is RecipeKind.BENCHMARK)
+        asked = replace(question, mode=named.mode, benchmark=named.kind is RecipeKind.BENCHMARK)
         draft.question = asked
-        alike = dataclasses.replace(asked, seq_length=question.seq_length or named.seq_length)
+        alike = replace(asked, seq_length=question.seq_length or named.seq_length)
         rest = [
             item
             for item in rank_candidates(colleague.index, subject.models, alike)
@@ -283,15 +282,15 @@ def _runners_up(others: Sequence[Candidate], question: Question, subject: Subjec
         if difference in kinds:
             continue
         kinds.add(difference)
-        found.append(dataclasses.replace(other, reasons=tuple(reasons)))
+        found.append(replace(other, reasons=tuple(reasons)))
         if len(found) == 2:
             break
     found += other_modes(colleague.index, subject.models[:1], question)[:1]
-    opposite = dataclasses.replace(question, benchmark=not question.benchmark, adapter=None, seq_length=None)
+    opposite = replace(question, benchmark=not question.benchmark, adapter=None, seq_length=None)
     swapped = rank_candidates(colleague.index, subject.models[:1], opposite)
     if swapped:
         code = "reason.for-training" if question.benchmark else "reason.not-for-training"
-        found.append(dataclasses.replace(swapped[0], reasons=(Statement(code=code),)))
+        found.append(replace(swapped[0], reasons=(Statement(code=code),)))
     return tuple(found[:MAX_RUNNERS_UP])
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 from autorecipe.launch.arithmetic import scale_weakly
 from autorecipe.recommend.candidates import rank_candidates
 from autorecipe.recommend.commands import render_selector
 from autorecipe.recommend.models import ModelIndex, model_stem
+from autorecipe.record import replace
 from autorecipe.schema.evidence import Evidence
 from autorecipe.schema.recipe import Mode, RecipeKind
 from autorecipe.schema.recommendation import Candidate, Question, Sizing, Statement
@@ -59,7 +58,7 @@ def state_benchmark(pick: Candidate, sizing: Sizing, question: Question, index: 
     )
     if config.get("model.moe_router_force_load_balancing", None) is True:
         found.append(Statement(code="kind.forced-balance", facts={"name": pick.name}, evidence=Evidence.MEASURED))
-    library = rank_candidates(index, [model], dataclasses.replace(question, benchmark=False, mode=pick.mode, precision=None))
+    library = rank_candidates(index, [model], replace(question, benchmark=False, mode=pick.mode, precision=None))
     if library:
         if pick.mode is Mode.PEFT:
             found.append(Statement(code="bench.peft", facts={"library": library[0].name}, evidence=Evidence.ENFORCED_UPSTREAM))

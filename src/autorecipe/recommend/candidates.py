@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
 
 from autorecipe.catalog.naming import LIBRARY_SUFFIX, parse_name
 from autorecipe.recommend.models import ModelIndex, model_stem
+from autorecipe.record import dataclass, replace
 from autorecipe.schema.recipe import Mode, RecipeKind, RecipeSummary
 from autorecipe.schema.recommendation import Candidate, Question, Statement
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from autorecipe.launch.shell import render_command
 from autorecipe.launch.training import (
@@ -17,6 +16,7 @@ from autorecipe.launch.training import (
     wrap_torchrun,
 )
 from autorecipe.recommend.presets import PRESETS
+from autorecipe.record import dataclass
 from autorecipe.schema.launch import Allocation
 from autorecipe.schema.recipe import Mode, RecipeKind
 from autorecipe.schema.recommendation import Candidate, LabelledOverride, Sizing

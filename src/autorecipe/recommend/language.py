@@ -7,13 +7,13 @@ number of GPUs.
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import string
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from autorecipe.errors import InternalError
+from autorecipe.record import field_names, replace
 from autorecipe.schema.recommendation import Recommendation, Statement
 from autorecipe.units import render_count, render_gib
 
@@ -111,27 +111,26 @@ def localize(recommendation: Recommendation, lang: str) -> Recommendation:
 
 def _localize(value: Any, lang: str) -> Any:
     if isinstance(value, Statement):
-        return dataclasses.replace(value, text=render_statement(value, lang))
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        changed = {}
-        for item in dataclasses.fields(value):
-            before = getattr(value, item.name)
-            after = _localize(before, lang)
-            if after is not before:
-                changed[item.name] = after
-        return dataclasses.replace(value, **changed) if changed else value
-    if isinstance(value, tuple) and any(dataclasses.is_dataclass(item) for item in value):
-        return tuple(_localize(item, lang) for item in value)
-    return value
+        return replace(value, text=render_statement(value, lang))
+    if isinstance(value, tuple):
+        items = tuple(_localize(item, lang) for item in value)
+        return items if any(after is not before for after, before in zip(items, value, strict=True)) else value
+    changed = {}
+    for name in field_names(value) or ():
+        before = getattr(value, name)
+        after = _localize(before, lang)
+        if after is not before:
+            changed[name] = after
+    return replace(value, **changed) if changed else value
 
 
 def statements_of(value: Any) -> Iterable[Statement]:
     """Yield every statement inside a value."""
     if isinstance(value, Statement):
         yield value
-    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        for item in dataclasses.fields(value):
-            yield from statements_of(getattr(value, item.name))
     elif isinstance(value, tuple):
         for item in value:
             yield from statements_of(item)
+    else:
+        for name in field_names(value) or ():
+            yield from statements_of(getattr(value, name))

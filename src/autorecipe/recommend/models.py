@@ -11,9 +11,9 @@ import functools
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from autorecipe.catalog.naming import parse_name
+from autorecipe.record import dataclass
 from autorecipe.schema.recipe import RecipeSummary
 
 _SIZE = re.compile(

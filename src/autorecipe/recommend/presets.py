@@ -5,8 +5,7 @@ Source: Megatron-Bridge scripts/training/README.md, "Dataset selection". Evidenc
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from autorecipe.record import dataclass
 from autorecipe.schema.recipe import Mode, RecipeKind
 from autorecipe.schema.recommendation import DatasetChoice, Statement
 

@@ -6,14 +6,13 @@ model's name. Leaves out: whether the model exists (see `models`). Start at `par
 
 from __future__ import annotations
 
-import dataclasses
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 
 from autorecipe.errors import Problem, UsageError, near_misses, unknown_name
 from autorecipe.recommend import vocabulary
+from autorecipe.record import dataclass, field, field_names, replace
 from autorecipe.schema.recipe import Mode
 from autorecipe.schema.recommendation import Question, Topic
 
@@ -124,13 +123,13 @@ def merge_options(question: Question, options: Mapping[str, object]) -> tuple[Qu
         the merged question, and (name, value in the text, value of the option) for each value that an option replaced.
     """
     given = {name: value for name, value in options.items() if value is not None and value is not False}
-    current = {item.name: getattr(question, item.name) for item in dataclasses.fields(question)}
+    current = {name: getattr(question, name) for name in field_names(question) or ()}
     replaced = tuple(
         (name, current[name], value)
         for name, value in given.items()
         if current[name] not in (None, False, value) and name in OPTIONS
     )
-    return dataclasses.replace(question, **given), replaced  # type: ignore[arg-type]
+    return replace(question, **given), replaced  # type: ignore[arg-type]
 
 
 def check_question(question: Question, *, presets: Sequence[str]) -> None:

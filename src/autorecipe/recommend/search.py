@@ -7,8 +7,8 @@ the sequence into pairs, experts divide by EP, both meshes are whole, and the gl
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
+from autorecipe.record import dataclass
 from autorecipe.schema.batch import Batch
 from autorecipe.schema.hardware import Cluster
 from autorecipe.schema.layout import Layout

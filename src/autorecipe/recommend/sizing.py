@@ -8,10 +8,8 @@ planner's work. Start at `size_recipe`.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from autorecipe.config.views import view_batch, view_layout, view_seq_length
 from autorecipe.errors import UsageError
@@ -19,6 +17,7 @@ from autorecipe.estimate.inputs import EstimateInputs, read_inputs
 from autorecipe.estimate.memory import MemoryModel, estimate_memory
 from autorecipe.estimate.overhead import judge, outside_bytes, reserved_bytes
 from autorecipe.recommend.search import CP_ABOVE_TOKENS, Option, SearchSpace, legal_layouts, tp_limit
+from autorecipe.record import dataclass, replace
 from autorecipe.schema.batch import Batch
 from autorecipe.schema.estimate import ExecutionPolicy, Recompute, StageSplit
 from autorecipe.schema.estimate import Verdict as MemoryVerdict
@@ -73,15 +72,15 @@ class Sizer:
             batch = view_batch(self.config)
         except UsageError:
             return None
-        return dataclasses.replace(batch, seq_length=self.seq_length or batch.seq_length)
+        return replace(batch, seq_length=self.seq_length or batch.seq_length)
 
     def policy(self, layout: Layout, *, recompute: bool) -> ExecutionPolicy:
         """Return how a step runs with another layout: an uneven split belongs to the recipe's own pipeline."""
         assert self.inputs is not None
         policy = self.inputs.policy
         if (layout.pp, layout.vp) != (self.shipped.pp, self.shipped.vp):
-            policy = dataclasses.replace(policy, split=StageSplit())
-        return dataclasses.replace(policy, recompute=FULL_RECOMPUTE) if recompute else policy
+            policy = replace(policy, split=StageSplit())
+        return replace(policy, recompute=FULL_RECOMPUTE) if recompute else policy
 
     def judge(self, option: Option, cluster: Cluster) -> MemoryVerdict:
         """Judge one option quickly; without an estimate everything fits as far as is known."""
@@ -179,7 +178,7 @@ class Sizer:
     def _batch_of(self, option: Option) -> Batch:
         batch = self.batch
         assert batch is not None
-        return dataclasses.replace(batch, micro_batch_size=option.micro_batch_size)
+        return replace(batch, micro_batch_size=option.micro_batch_size)
 
 
 def relative_cost(option: Option, sizer: Sizer, cluster: Cluster) -> float:

@@ -5,14 +5,13 @@ Start at `find_subject`.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from autorecipe.launch.training import render_override
 from autorecipe.recommend.architecture import compare, rank_architectures, read_config
 from autorecipe.recommend.models import MatchKind, ModelIndex, ModelMatch, model_stem
+from autorecipe.record import dataclass, replace
 from autorecipe.schema.card import ModelCard
 from autorecipe.schema.recipe import Mode, RecipeKind
 from autorecipe.schema.recommendation import Question, Statement, Topic
@@ -91,7 +90,7 @@ def complete_question(question: Question) -> tuple[Question, tuple[Statement, ..
         assumptions.append(Statement(code="assume.task"))
     if question.topic is Topic.LONG_CONTEXT and question.model is None and sequence is None:
         sequence = LONG_CONTEXT_TOKENS
-    return dataclasses.replace(question, mode=mode, seq_length=sequence, dataset=dataset), tuple(assumptions)
+    return replace(question, mode=mode, seq_length=sequence, dataset=dataset), tuple(assumptions)
 
 
 def find_subject(

@@ -7,10 +7,10 @@ comes first. Ways out are checked again before they are called verified. Start r
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from autorecipe.errors import UsageError, unknown_name
+from autorecipe.record import replace
 from autorecipe.rules.registry import applicable_rules
 from autorecipe.rules.rule import BRIDGE, FRAMEWORKS, Breach, Missing, Rule
 from autorecipe.rules.situation import Situation

@@ -6,7 +6,7 @@ segment, `/` begins a multi-token-prediction depth. Source: hybrid_layer_allocat
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from autorecipe.record import dataclass
 
 LAYERS = frozenset("MG*D+-E")
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from autorecipe.record import dataclass
 from autorecipe.rules.check import judge
 from autorecipe.rules.registry import all_rules
 from autorecipe.rules.rule import Rule
@@ -127,7 +127,7 @@ def example_message(rule: Rule) -> str:
 
 def example_situation(rule: Rule) -> Situation:
     """Return the rule's bad example, in a framework where the rule holds."""
-    from dataclasses import replace
+    from autorecipe.record import replace
 
     situation = read_situation(rule.bad)
     if situation.framework not in rule.frameworks:

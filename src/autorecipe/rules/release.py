@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from functools import lru_cache
+
+from autorecipe.record import dataclass
 
 NEWEST = (9999,)
 """Stands for a development head, which is newer than every release."""

@@ -7,10 +7,10 @@ those into findings. Simple constraints are declared with `declare.requires` and
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from autorecipe.record import dataclass, field
 from autorecipe.rules.release import ReleaseRange
 from autorecipe.schema import Evidence, Fix, Severity, Stage
 from autorecipe.schema.value import FieldValue

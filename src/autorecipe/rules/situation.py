@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Any
 
+from autorecipe.record import dataclass, field, replace
 from autorecipe.rules.context import Context
 from autorecipe.rules.derived import AXIS_PATHS
 from autorecipe.rules.rule import BRIDGE, Example

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from autorecipe.record import dataclass
 from autorecipe.schema.value import FieldValue
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
+from autorecipe.record import dataclass, field
 from autorecipe.schema.evidence import Evidence
 
 

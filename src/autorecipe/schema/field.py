@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
+from autorecipe.record import dataclass
 from autorecipe.schema.layer import Layer
 from autorecipe.schema.value import FieldValue
 

@@ -6,7 +6,8 @@ Dense and expert meshes lie over the same ranks: TP x CP x DP and ETP x EP x EDP
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+from autorecipe.record import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,7 +6,8 @@ Field names keep Megatron's spelling. `config.views.view_model` makes one from a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from autorecipe.record import dataclass
 
 
 @dataclass(frozen=True, kw_only=True)

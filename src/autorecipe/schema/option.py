@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from autorecipe.record import dataclass
 from autorecipe.schema.layer import Layer
 from autorecipe.schema.value import FieldValue
 

@@ -8,8 +8,8 @@ Start reading at `count_parameters`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from autorecipe.record import dataclass
 from autorecipe.schema.model import ModelShape
 
 MAMBA_CONVOLUTION = 4

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
+from autorecipe.record import dataclass, field
 from autorecipe.schema.batch import Batch
 from autorecipe.schema.estimate import ExecutionPolicy, Recompute, StageSplit, Verdict
 from autorecipe.schema.finding import Finding

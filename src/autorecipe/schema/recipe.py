@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
+from autorecipe.record import dataclass, field
 from autorecipe.schema.layout import Layout
 from autorecipe.schema.value import FieldValue
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
+from autorecipe.record import dataclass, field
 from autorecipe.schema.estimate import Verdict as MemoryVerdict
 from autorecipe.schema.evidence import Evidence
 from autorecipe.schema.finding import Finding

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
 
 from autorecipe.errors import Problem
+from autorecipe.record import dataclass
 from autorecipe.schema.layer import Layer
 from autorecipe.schema.value import FieldValue, Unknown
 

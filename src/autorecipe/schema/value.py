@@ -5,10 +5,11 @@ Values follow the catalog's conventions: dtypes are `torch.bfloat16`, callables 
 
 from __future__ import annotations
 
-import dataclasses
 import enum
 from collections.abc import Mapping
 from typing import Any, TypeAlias
+
+from autorecipe.record import field_names
 
 FieldValue: TypeAlias = Any
 """None, bool, int, float, str, or a list or dict of these."""
@@ -35,8 +36,9 @@ def to_jsonable(value: Any) -> Any:
     Returns:
         dicts, lists and scalars; dataclass fields keep their names, `UNKNOWN` becomes `"unknown"`.
     """
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: to_jsonable(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    names = field_names(value)
+    if names is not None:
+        return {name: to_jsonable(getattr(value, name)) for name in names}
     if isinstance(value, enum.Enum):
         return value.value
     if isinstance(value, Mapping):

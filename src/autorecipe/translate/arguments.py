@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 from autorecipe.errors import near_misses
+from autorecipe.record import dataclass, field
 from autorecipe.schema.option import MlmOption
 from autorecipe.schema.value import FieldValue
 from autorecipe.translate.values import ValueProblem, is_flag, parse_flag, parse_values, takes_many

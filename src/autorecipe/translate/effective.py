@@ -7,9 +7,9 @@ Every derivation is a function of its own with its source. Problems are what Meg
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 
 from autorecipe.errors import Problem
+from autorecipe.record import dataclass, field
 from autorecipe.schema.translation import Status
 from autorecipe.schema.value import FieldValue
 from autorecipe.translate.arguments import OptionTable, ParsedArguments

@@ -6,10 +6,10 @@ Both become words, so that there is one way through the translation.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from autorecipe.errors import Problem, UsageError
+from autorecipe.record import dataclass
 from autorecipe.schema.value import FieldValue
 from autorecipe.translate.arguments import OptionTable
 from autorecipe.translate.to_mlm import render_option

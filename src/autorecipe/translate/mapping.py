@@ -12,10 +12,10 @@ import functools
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from importlib import resources
 
 from autorecipe.errors import InternalError
+from autorecipe.record import dataclass, field
 from autorecipe.schema.layer import Layer
 from autorecipe.schema.option import MlmOption
 from autorecipe.schema.translation import Status

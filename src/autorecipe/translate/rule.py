@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
+from autorecipe.record import dataclass
 from autorecipe.schema.translation import Status
 from autorecipe.schema.value import UNKNOWN, FieldValue
 from autorecipe.translate.effective import MlmConfig

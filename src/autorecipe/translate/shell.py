@@ -11,8 +11,8 @@ import ast
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
+from autorecipe.record import dataclass, field
 from autorecipe.translate.shell_lexer import Command, Segment, Word, split_shell
 
 _ASSIGNMENT = re.compile(r"(?P<name>[A-Za-z_]\w*)(?P<append>\+?)=(?P<value>.*)", re.DOTALL)

@@ -7,7 +7,8 @@ Covers what launch scripts use: quotes, escapes, comments, line continuations, a
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+
+from autorecipe.record import dataclass, field
 
 _OPERATORS = ("&&", "||", ";;", ">>", "<<", ">&", "<&", "&>", "|&", "|", "&", ";", ">", "<", "(", ")")
 _ASSIGN_ARRAY = re.compile(r"[A-Za-z_]\w*\+?=$")
