@@ -13,52 +13,11 @@ Error: printed by bench/estimators.py.
 
 from __future__ import annotations
 
-from autorecipe.estimate.blocks import Block, expert_width, linear_attention_sizes, mamba_sizes
+from autorecipe.estimate.tokens import Tokens, routed_tokens
 from autorecipe.record import dataclass
-from autorecipe.schema.batch import Batch
+from autorecipe.schema.blocks import Block, expert_width, linear_attention_sizes, mamba_sizes
 from autorecipe.schema.estimate import ExecutionPolicy, LayerImplementation, Precision
-from autorecipe.schema.layout import Layout
 from autorecipe.schema.model import ModelShape
-
-
-@dataclass(frozen=True)
-class Tokens:
-    """Token counts of one rank for one micro batch, and the sizes that attention needs.
-
-    Attributes:
-        inside: T.
-        outside: N.
-        sequence: length of one whole sample.
-        samples: samples in the micro batch.
-        tp: tensor parallel size.
-        cp: context parallel size.
-        etp: expert tensor parallel size.
-        ep: expert parallel size.
-    """
-
-    inside: float
-    outside: float
-    sequence: int
-    samples: int
-    tp: int
-    cp: int
-    etp: int
-    ep: int
-
-
-def count_tokens(layout: Layout, batch: Batch) -> Tokens:
-    """Split a micro batch over the ranks of a layout."""
-    inside = batch.micro_batch_size * batch.seq_length / layout.cp
-    return Tokens(
-        inside=inside,
-        outside=inside / layout.tp if layout.sequence_parallel else inside,
-        sequence=batch.seq_length,
-        samples=batch.micro_batch_size,
-        tp=layout.tp,
-        cp=layout.cp,
-        etp=layout.etp,
-        ep=layout.ep,
-    )
 
 
 @dataclass(frozen=True)
@@ -246,17 +205,6 @@ def _mlp(shape: ModelShape, tokens: Tokens, policy: ExecutionPolicy) -> Saved:
         gates * into + gather + e * t * h + gates * weight - inner,
     )
     return Saved(rest + norm_kept + (0.0 if mlp_recomputed else inner), rest + norm_full + inner, entry, working)
-
-
-def routed_tokens(shape: ModelShape, tokens: Tokens, policy: ExecutionPolicy) -> float:
-    """Tokens that one rank's experts process for one micro batch: N x top-k x ETP, spread by the capacity factor or the
-    imbalance.
-
-    An even split gives each expert-parallel rank as many tokens as it sends, whatever EP is.
-    """
-    per_rank = tokens.inside / tokens.tp if tokens.tp > 1 else tokens.outside
-    factor = policy.capacity_factor if policy.capacity_factor is not None else policy.imbalance
-    return per_rank * (shape.moe_router_topk or 1) * tokens.etp * factor
 
 
 def _moe(shape: ModelShape, tokens: Tokens, policy: ExecutionPolicy) -> Saved:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autorecipe.estimate.blocks import Block, expert_width, linear_attention_sizes, mamba_sizes
+from autorecipe.schema.blocks import Block, expert_width, linear_attention_sizes, mamba_sizes
 from autorecipe.schema.estimate import Adapters
 from autorecipe.schema.model import ModelShape
 

@@ -6,9 +6,9 @@ multiply-add is two.
 
 from __future__ import annotations
 
-from autorecipe.estimate.blocks import (
+from autorecipe.record import dataclass
+from autorecipe.schema.blocks import (
     Block,
-    block_parameters,
     expert_width,
     layer_blocks,
     linear_attention_sizes,
@@ -16,9 +16,9 @@ from autorecipe.estimate.blocks import (
     mtp_blocks,
     padded_vocab,
 )
-from autorecipe.record import dataclass
 from autorecipe.schema.estimate import FlopFormula
 from autorecipe.schema.model import ModelShape
+from autorecipe.schema.parameters import block_parameters
 
 
 @dataclass(frozen=True)
@@ -126,6 +126,6 @@ def model_flops_per_token(
     if Block.MAMBA in by_block:
         forward += by_block[Block.MAMBA] * (_logged_mamba(shape) - block_flops(shape, Block.MAMBA, sequence).total)
     if shape.mtp_num_layers and layers:
-        depth = sum(block_flops(shape, block, sequence, causal=causal).total for block in mtp_blocks(shape, layers))
+        depth = sum(block_flops(shape, block, sequence, causal=causal).total for block in mtp_blocks(shape))
         forward += shape.mtp_num_layers * (depth + vocabulary + 4.0 * shape.hidden_size**2)
     return (2.0 if frozen else 3.0) * forward

@@ -11,15 +11,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autorecipe.estimate.activations import Tokens, routed_tokens
-from autorecipe.estimate.blocks import (
+from autorecipe.estimate.coefficients import Coefficients
+from autorecipe.estimate.flops import attended_tokens, block_flops
+from autorecipe.estimate.tokens import Tokens, routed_tokens
+from autorecipe.schema.blocks import (
     Block,
     expert_width,
     linear_attention_sizes,
     mamba_sizes,
 )
-from autorecipe.estimate.coefficients import Coefficients
-from autorecipe.estimate.flops import attended_tokens, block_flops
 from autorecipe.schema.estimate import ExecutionPolicy, Precision
 from autorecipe.schema.hardware import Gpu
 from autorecipe.schema.model import ModelShape

@@ -1,4 +1,7 @@
-"""Layers on pipeline stages, and how many micro batches each chunk holds at the moment of the peak."""
+"""Layers on pipeline stages, and how many micro batches each chunk holds at the moment of the peak.
+
+A `Pipeline` is made once for a split and remembered by identity, so that a search can key on it cheaply.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +9,8 @@ import functools
 from collections import Counter
 from collections.abc import Mapping
 
-from autorecipe.estimate.blocks import Block
 from autorecipe.record import dataclass
+from autorecipe.schema.blocks import Block
 from autorecipe.schema.estimate import StageSplit
 
 
@@ -21,7 +24,6 @@ class Chunk:
         embedding: whether the word embedding is here.
         output: whether final norm, output layer and loss are here.
         mtp_layers: multi-token-prediction depths here.
-        last: blocks of the last layer, whose backward pass runs first.
     """
 
     blocks: Mapping[Block, int]
@@ -29,7 +31,11 @@ class Chunk:
     embedding: bool
     output: bool
     mtp_layers: int
-    last: tuple[Block, ...]
+
+    @property
+    def composition(self) -> tuple[object, ...]:
+        """What makes two chunks alike: blocks by kind and prediction depths."""
+        return (tuple(sorted(self.blocks.items())), self.mtp_layers)
 
 
 @dataclass(frozen=True)
@@ -43,6 +49,57 @@ class StagePlan:
     def layers(self) -> int:
         """Decoder layers of the stage."""
         return sum(chunk.layers for chunk in self.chunks)
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """All stages of one way to split the layers.
+
+    Attributes:
+        pp: pipeline stages.
+        vp: chunks of each stage.
+        stages: every stage, [PP].
+        representatives: stages that differ; of equal ones the first, which holds most micro batches.
+        weights: stages that each representative stands for; they add up to PP.
+        chunks: chunks of each representative that differ, each with how often it occurs.
+    """
+
+    pp: int
+    vp: int
+    stages: tuple[StagePlan, ...]
+    representatives: tuple[StagePlan, ...]
+    weights: tuple[int, ...]
+    chunks: tuple[tuple[tuple[Chunk, int], ...], ...]
+
+    __hash__ = object.__hash__
+    __eq__ = object.__eq__
+
+
+def make_pipeline(layers: tuple[tuple[Block, ...], ...], *, pp: int, vp: int, split: StageSplit, mtp_layers: int) -> Pipeline:
+    """Place layers on stages and find the stages and chunks that differ."""
+    stages = plan_stages(layers, pp=pp, vp=vp, split=split, mtp_layers=mtp_layers)
+    chosen: dict[object, StagePlan] = {}
+    counts: Counter[object] = Counter()
+    for plan in stages:
+        key = tuple((chunk.composition, chunk.embedding, chunk.output) for chunk in plan.chunks)
+        chosen.setdefault(key, plan)
+        counts[key] += 1
+    return Pipeline(
+        pp=pp,
+        vp=vp,
+        stages=stages,
+        representatives=tuple(chosen.values()),
+        weights=tuple(counts[key] for key in chosen),
+        chunks=tuple(_distinct(plan) for plan in chosen.values()),
+    )
+
+
+def _distinct(plan: StagePlan) -> tuple[tuple[Chunk, int], ...]:
+    merged: dict[object, tuple[Chunk, int]] = {}
+    for chunk in plan.chunks:
+        same = (chunk.composition, chunk.output)
+        merged[same] = (chunk, merged[same][1] + 1 if same in merged else 1)
+    return tuple(merged.values())
 
 
 @functools.lru_cache(maxsize=4096)
@@ -103,7 +160,6 @@ def plan_stages(
                     embedding=index == 0,
                     output=is_last,
                     mtp_layers=mtp_layers if index == mtp_index else 0,
-                    last=part[-1] if part else (layers[-1] if index == mtp_index else ()),
                 )
             )
         stages.append(StagePlan(stage, tuple(chunks)))

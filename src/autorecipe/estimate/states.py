@@ -1,4 +1,4 @@
-"""Bytes of weights, gradients and optimizer states of one rank, each over the right group.
+"""Parameters of one rank, and the bytes of their weights, gradients and optimizer states, each over the right group.
 
 Shape legend: D = DP x CP ranks share a dense parameter, X = expert DP ranks share an expert parameter.
 
@@ -11,9 +11,19 @@ Error: none against traced models without FSDP (their buffers are padded by less
 
 from __future__ import annotations
 
-from autorecipe.estimate.blocks import BlockParameters
+from autorecipe.estimate.adapters import adapter_parameters
+from autorecipe.estimate.stages import Chunk, Pipeline, StagePlan
 from autorecipe.record import dataclass
-from autorecipe.schema.estimate import ExecutionPolicy, Precision, Sharding
+from autorecipe.schema.blocks import Block, layer_blocks, mtp_blocks, padded_vocab
+from autorecipe.schema.estimate import Adapters, ExecutionPolicy, Precision, Sharding
+from autorecipe.schema.model import ModelShape
+from autorecipe.schema.parameters import (
+    BlockParameters,
+    block_parameters,
+    multi_token_extra,
+    norm_parameters,
+    position_parameters,
+)
 
 
 @dataclass(frozen=True)
@@ -48,6 +58,11 @@ class StateBytes:
     gradients: float
     optimizer: float
 
+    @property
+    def total(self) -> float:
+        """All of them."""
+        return self.weights + self.gradients + self.optimizer
+
 
 def shard_block(parameters: BlockParameters, *, tp: int, ep: int, etp: int) -> tuple[float, float, float]:
     """Return (dense, expert, matrix) parameters of a block on one rank: sharded / TP, replicated whole, expert / (EP x ETP)."""
@@ -55,6 +70,91 @@ def shard_block(parameters: BlockParameters, *, tp: int, ep: int, etp: int) -> t
     expert = parameters.expert / (ep * etp)
     dense_matrix = parameters.matrix - parameters.expert
     return dense, expert, max(0.0, dense_matrix) / tp + expert
+
+
+class RankCounter:
+    """Counts the parameters of one rank of a stage; remembers what depends on few axes.
+
+    Args:
+        shape: the model.
+        adapters: low-rank adapters on frozen weights, or None.
+    """
+
+    def __init__(self, shape: ModelShape, adapters: Adapters | None) -> None:
+        self.shape = shape
+        self.adapters = adapters
+        self.mtp_blocks = mtp_blocks(shape) if shape.mtp_num_layers else ()
+        self.kinds = frozenset(block for layer in layer_blocks(shape) for block in layer).union(self.mtp_blocks)
+        self._parameters = {block: block_parameters(shape, block) for block in self.kinds}
+        self._mtp = multi_token_extra(shape)
+        self._shares: dict[tuple[Block, int, int, int], tuple[float, float, float, float, float]] = {}
+        self._stages: dict[tuple[Pipeline, int, int, int], tuple[RankParameters, ...]] = {}
+
+    def by_representative(self, pipeline: Pipeline, *, tp: int, ep: int, etp: int) -> tuple[RankParameters, ...]:
+        """Return the parameters of one rank of each stage that differs."""
+        key = (pipeline, tp, ep, etp)
+        found = self._stages.get(key)
+        if found is None:
+            found = tuple(self.count(plan, tp=tp, ep=ep, etp=etp) for plan in pipeline.representatives)
+            self._stages[key] = found
+        return found
+
+    def count(self, plan: StagePlan, *, tp: int, ep: int, etp: int) -> RankParameters:
+        """Count the parameters of one rank of a stage."""
+        dense = expert = matrix = trainable_dense = trainable_expert = 0.0
+        pipelined = not (plan.chunks[0].embedding and plan.chunks[-1].output)
+        for chunk in plan.chunks:
+            for block, count in chunk.blocks.items():
+                share = self._share(block, tp, ep, etp)
+                dense += count * share[0]
+                expert += count * share[1]
+                matrix += count * share[2]
+                trainable_dense += count * share[3]
+                trainable_expert += count * share[4]
+            if chunk.embedding or chunk.output:
+                dense += self._ends(chunk, tp=tp, pipelined=pipelined)
+            if chunk.mtp_layers:
+                extra_dense, extra_expert, extra_matrix = shard_block(self._mtp, tp=tp, ep=ep, etp=etp)
+                for block in self.mtp_blocks:
+                    share = self._share(block, tp, ep, etp)
+                    extra_dense += share[0]
+                    extra_expert += share[1]
+                    extra_matrix += share[2]
+                    trainable_dense += chunk.mtp_layers * share[3]
+                    trainable_expert += chunk.mtp_layers * share[4]
+                dense += chunk.mtp_layers * extra_dense
+                expert += chunk.mtp_layers * extra_expert
+                matrix += chunk.mtp_layers * extra_matrix
+        if self.adapters is None:
+            return RankParameters(dense, expert, matrix, dense, expert)
+        return RankParameters(dense + trainable_dense, expert + trainable_expert, matrix, trainable_dense, trainable_expert)
+
+    def _share(self, block: Block, tp: int, ep: int, etp: int) -> tuple[float, float, float, float, float]:
+        """Return (dense, expert, matrix, dense adapter, expert adapter) parameters of a block on one rank."""
+        key = (block, tp, ep, etp)
+        found = self._shares.get(key)
+        if found is None:
+            trainable = (0.0, 0.0)
+            if self.adapters is not None:
+                trainable = adapter_parameters(self.shape, block, self.adapters, tp=tp, etp=etp)
+            found = (*shard_block(self._parameters[block], tp=tp, ep=ep, etp=etp), *trainable)
+            self._shares[key] = found
+        return found
+
+    def _ends(self, chunk: Chunk, *, tp: int, pipelined: bool) -> float:
+        """Parameters of embedding, final norm and output layer in a chunk; tied ones are held by both ends of a pipeline."""
+        shape = self.shape
+        table = padded_vocab(shape, tp) * shape.hidden_size / tp
+        total = 0.0
+        if chunk.embedding:
+            total += table + position_parameters(shape)
+        if chunk.output:
+            total += norm_parameters(shape)
+            if pipelined or not shape.share_embeddings_and_output_weights:
+                total += table
+            if chunk.mtp_layers and pipelined and not shape.share_embeddings_and_output_weights:
+                total += table
+        return total
 
 
 def state_bytes(parameters: RankParameters, policy: ExecutionPolicy, *, dense_ranks: int, expert_ranks: int) -> StateBytes:
@@ -95,6 +195,14 @@ def state_bytes(parameters: RankParameters, policy: ExecutionPolicy, *, dense_ra
         gradients=gradients_dense + gradients_expert,
         optimizer=optimizer_dense + optimizer_expert,
     )
+
+
+def gather_bytes(parameters: RankParameters, policy: ExecutionPolicy, *, layers: int) -> float:
+    """Return the unsharded weights (and gradients) of two layers at a time, under full sharding."""
+    if policy.sharding not in (Sharding.FULL, Sharding.OPTIMIZER_GRADS):
+        return 0.0
+    weights = 2.0 if policy.sharding is Sharding.FULL else 0.0
+    return 2 * parameters.total / max(1, layers) * (weights + policy.grad_bytes)
 
 
 def quantized_weight_bytes(policy: ExecutionPolicy) -> float | None:

@@ -43,10 +43,10 @@ def test_experts_without_expert_data_parallelism_pay_for_the_whole_optimizer():
 
 def test_experts_are_divided_by_etp_and_ep_and_never_by_tp():
     model = MemoryModel(QWEN3_30B, policy=ExecutionPolicy())
-    plan = model._stage_plans(1, 1)[0]
+    (plan,) = model.pipeline(1, 1).stages
     expert = 48 * 128 * 3 * 2048 * 768
     for tp, ep, etp in ((8, 1, 1), (8, 4, 1), (1, 4, 2)):
-        assert model.stage_parameters(plan, tp=tp, ep=ep, etp=etp).expert == expert / (ep * etp)
+        assert model.counter.count(plan, tp=tp, ep=ep, etp=etp).expert == expert / (ep * etp)
 
 
 def test_the_heaviest_stage_counts_when_layers_are_split_unevenly():

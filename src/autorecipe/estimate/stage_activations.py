@@ -1,0 +1,227 @@
+"""Bytes that one pipeline stage holds at its peak beyond its states: saved activations of the micro batches alive, logits, and
+the working set of what runs.
+
+Formula: sum over chunks of (micro batches alive x bytes saved), plus the larger of the loss and the working set of the block
+whose backward pass runs first; full recomputation keeps block inputs, and the whole of one group while it is recomputed.
+Source: Korthikanti et al. 2022 (arXiv 2205.05198); Megatron-Core schedules.py @ 0.16.1 for what is alive.
+Evidence: derived; checked by the trace.
+Error: printed by bench/estimators.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from autorecipe.estimate.activations import Saved, block_activations, element_bytes
+from autorecipe.estimate.stages import Chunk, Pipeline, StagePlan, in_flight
+from autorecipe.estimate.tokens import Tokens
+from autorecipe.record import dataclass
+from autorecipe.schema.blocks import Block, padded_vocab
+from autorecipe.schema.estimate import ExecutionPolicy, LayerImplementation
+from autorecipe.schema.model import ModelShape
+from autorecipe.units import MIB
+
+WORKSPACE_BYTES = 100 * MIB
+"""Workspaces of cuBLAS and Transformer Engine that stay in the allocator.
+
+Source: Megatron-LM golden values 2026-08-22: resident bytes less parameters, gradients and optimizer, median of 77 small H100
+and GB200 runs (96 to 108 MiB for most). Evidence: published.
+"""
+
+LOSS_BYTES = {"unfused": 6.0, "native": 6.0, "te": 4.0, "linear": 0.1}
+"""Bytes of one logit at the peak of the loss: 16-bit logits and a 32-bit softmax; Transformer Engine's overwrites the logits by
+their gradient beside one working copy; `linear` holds one block of the vocabulary at a time.
+
+Source: Megatron-Core cross_entropy.py and fused_cross_entropy.py @ 0.16.1. Evidence: derived, checked by the trace.
+"""
+
+
+@dataclass(frozen=True)
+class StageActivations:
+    """Bytes of one stage that depend on the micro batch and not on data parallelism."""
+
+    saved: float
+    by_kind: Mapping[str, float]
+    logits: float
+    transient: float
+    in_flight: float
+
+    @property
+    def total(self) -> float:
+        """Everything above the resident state but the gather buffers of full sharding."""
+        return self.saved + self.logits + self.transient
+
+
+@dataclass(frozen=True)
+class _Alive:
+    """Chunks of a stage that differ, with the micro batches alive in all equal ones; `blocks` adds them up by kind."""
+
+    chunks: tuple[tuple[Chunk, int], ...]
+    blocks: tuple[tuple[Block, int], ...]
+    mtp: int
+    average: float
+
+
+class ActivationModel:
+    """Activations of any stage for one shape under one policy; remembers what depends on few axes.
+
+    Args:
+        shape: the model.
+        policy: how a step is executed.
+        kinds: blocks that occur in the model.
+        mtp_blocks: blocks of one multi-token-prediction depth.
+    """
+
+    def __init__(
+        self, shape: ModelShape, *, policy: ExecutionPolicy, kinds: frozenset[Block], mtp_blocks: tuple[Block, ...]
+    ) -> None:
+        self.shape = shape
+        self.policy = policy
+        self.kinds = kinds
+        self.mtp_blocks = mtp_blocks
+        self.element = element_bytes(policy)
+        self._shared: dict[tuple[int | bool, ...], dict[Block, Saved]] = {}
+        self._sizes: dict[tuple[int | bool, ...], dict[Block, Saved]] = {}
+        self._alive: dict[tuple[Pipeline, int], tuple[_Alive, ...]] = {}
+
+    def sizes(self, tokens: Tokens) -> Mapping[Block, Saved]:
+        """Return what each kind of block saves; only experts see the expert axes, the rest is shared by layouts that differ in
+        those alone.
+        """
+        shared_key = (tokens.tp, tokens.cp, tokens.outside < tokens.inside, tokens.samples, tokens.sequence)
+        key = (*shared_key, tokens.ep, tokens.etp)
+        found = self._sizes.get(key)
+        if found is None:
+            shared = self._shared.get(shared_key)
+            if shared is None:
+                others = [block for block in self.kinds if block is not Block.MOE]
+                shared = {block: block_activations(self.shape, block, tokens, self.policy) for block in others}
+                self._shared[shared_key] = shared
+            found = dict(shared)
+            if Block.MOE in self.kinds:
+                found[Block.MOE] = block_activations(self.shape, Block.MOE, tokens, self.policy)
+            self._sizes[key] = found
+        return found
+
+    def totals(self, pipeline: Pipeline, tokens: Tokens, num_microbatches: int) -> tuple[float, ...]:
+        """Return the bytes of each stage that differs; the hot path of a search."""
+        alive = self._alive_by_stage(pipeline, num_microbatches)
+        sizes = self.sizes(tokens)
+        boundary = self._boundary(pipeline.pp, tokens)
+        is_full = self.policy.recompute.is_full
+        out = []
+        for plan, state in zip(pipeline.representatives, alive, strict=True):
+            saved = working = recomputed = 0.0
+            for block, count in state.blocks:
+                size = sizes[block]
+                working = size.working if size.working > working else working
+                if not is_full:
+                    saved += count * size.kept
+                    again = size.full - size.kept
+                    recomputed = again if again > recomputed else recomputed
+            if is_full:
+                for chunk, count in state.chunks:
+                    saved += count * sum(self._chunk_saved(chunk, tokens, sizes).values())
+                    recomputed = max(recomputed, self._recomputed_group(chunk, sizes))
+            elif state.mtp:
+                for block in self.mtp_blocks:
+                    saved += state.mtp * sizes[block].kept
+            logits, head = self._loss(plan.chunks[-1], tokens)
+            out.append(saved + head + boundary + max(logits, recomputed + working))
+        return tuple(out)
+
+    def of_stage(self, pipeline: Pipeline, plan: StagePlan, tokens: Tokens, num_microbatches: int) -> StageActivations:
+        """Return the breakdown of one stage."""
+        return self.stage(plan, self._alive_chunks(plan, pipeline, num_microbatches), pipeline, tokens)
+
+    def stage(self, plan: StagePlan, alive: _Alive, pipeline: Pipeline, tokens: Tokens) -> StageActivations:
+        """Return activation, logit and transient bytes of one stage at its peak."""
+        sizes = self.sizes(tokens)
+        by_kind: dict[str, float] = {}
+        working = recomputed = 0.0
+        for chunk, count in alive.chunks:
+            for kind, size in self._chunk_saved(chunk, tokens, sizes).items():
+                by_kind[kind] = by_kind.get(kind, 0.0) + count * size
+            for block in chunk.blocks:
+                working = max(working, sizes[block].working)
+            recomputed = max(recomputed, self._recomputed_group(chunk, sizes))
+        logits, head = self._loss(plan.chunks[-1], tokens)
+        if head:
+            by_kind["head"] = head
+        transient = self._boundary(pipeline.pp, tokens) + max(0.0, recomputed + working - logits)
+        return StageActivations(sum(by_kind.values()), by_kind, logits, transient, alive.average)
+
+    def _boundary(self, pp: int, tokens: Tokens) -> float:
+        """Tensors between stages, and workspaces that stay."""
+        size = self.element * self.shape.hidden_size
+        boundary = 0.0 if pp == 1 else 2 * size * tokens.outside
+        if self.policy.layers is LayerImplementation.TE:
+            return boundary + WORKSPACE_BYTES
+        # Megatron-Core's own linear layers gather the sequence into one buffer that stays.
+        return boundary + (size * tokens.inside if tokens.outside < tokens.inside else 0.0)
+
+    def _alive_by_stage(self, pipeline: Pipeline, num_microbatches: int) -> tuple[_Alive, ...]:
+        key = (pipeline, min(num_microbatches, 2 * pipeline.pp * pipeline.vp))
+        found = self._alive.get(key)
+        if found is None:
+            found = tuple(self._alive_chunks(plan, pipeline, num_microbatches) for plan in pipeline.representatives)
+            self._alive[key] = found
+        return found
+
+    def _alive_chunks(self, plan: StagePlan, pipeline: Pipeline, num_microbatches: int) -> _Alive:
+        alive = in_flight(pipeline.pp, pipeline.vp, plan.stage, num_microbatches)
+        merged: dict[object, tuple[Chunk, int]] = {}
+        blocks: dict[Block, int] = {}
+        mtp = 0
+        for chunk, count in zip(plan.chunks, alive, strict=True):
+            same = chunk.composition
+            merged[same] = (chunk, merged[same][1] + count if same in merged else count)
+            mtp += chunk.mtp_layers * count
+            for block, times in chunk.blocks.items():
+                blocks[block] = blocks.get(block, 0) + times * count
+        return _Alive(tuple(merged.values()), tuple(blocks.items()), mtp, sum(alive) / len(alive))
+
+    def _chunk_saved(self, chunk: Chunk, tokens: Tokens, sizes: Mapping[Block, Saved]) -> dict[str, float]:
+        """Bytes that one micro batch leaves in one chunk, by kind of block."""
+        recompute = self.policy.recompute
+        kept: dict[str, float] = {}
+        if recompute.is_full:
+            entry = self.element * tokens.outside * self.shape.hidden_size
+            if recompute.method == "block":
+                covered = min(recompute.num_layers, chunk.layers)
+                rest = 1 - covered / chunk.layers if chunk.layers else 0.0
+                kept["layer inputs"] = covered * entry
+                for block, count in chunk.blocks.items():
+                    kept[block.value] = rest * count * sizes[block].full
+                return kept
+            kept["layer inputs"] = -(-chunk.layers // max(1, recompute.num_layers)) * entry
+            return kept
+        for block, count in chunk.blocks.items():
+            kept[block.value] = count * sizes[block].kept
+        for block in self.mtp_blocks if chunk.mtp_layers else ():
+            kept["mtp"] = kept.get("mtp", 0.0) + chunk.mtp_layers * sizes[block].kept
+        return kept
+
+    def _recomputed_group(self, chunk: Chunk, sizes: Mapping[Block, Saved]) -> float:
+        """Bytes of what is rebuilt at once during a backward pass."""
+        recompute = self.policy.recompute
+        if recompute.is_full:
+            if not chunk.layers:
+                return 0.0
+            if recompute.method == "block" and recompute.num_layers < chunk.layers:
+                # The last layers keep their tensors; the first are rebuilt when those are gone.
+                return 0.0
+            layers = recompute.num_layers if recompute.method == "uniform" else 1
+            whole = sum(count * sizes[block].full for block, count in chunk.blocks.items())
+            return min(layers, chunk.layers) * whole / chunk.layers
+        return max((sizes[block].full - sizes[block].kept for block in chunk.blocks), default=0.0)
+
+    def _loss(self, chunk: Chunk, tokens: Tokens) -> tuple[float, float]:
+        """Return (peak of logits and loss, bytes saved by the final norm) of a chunk that has the output layer."""
+        if not chunk.output:
+            return 0.0, 0.0
+        entries = tokens.inside * padded_vocab(self.shape, tokens.tp) / tokens.tp
+        each = LOSS_BYTES[self.policy.cross_entropy] + (2.0 if self.element == 4.0 else 0.0)
+        head = 2 * self.element * tokens.outside * self.shape.hidden_size
+        depths = 1 + chunk.mtp_layers
+        return entries * each + (depths - 1) * entries * 4.0, head * depths
