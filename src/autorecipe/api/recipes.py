@@ -10,7 +10,7 @@ from typing import Any
 
 from autorecipe.catalog.own import DerivedRecipe, derive
 from autorecipe.catalog.store import Catalog, open_catalog, shipped_releases
-from autorecipe.errors import AutorecipeError
+from autorecipe.errors import AutorecipeError, UsageError, unknown_name
 from autorecipe.record import dataclass, replace
 from autorecipe.schema.change import Change
 from autorecipe.schema.field import ConfigSchema
@@ -72,9 +72,9 @@ class RecipeFilter:
             (self.family is None or summary.family == self.family)
             and (self.mode is None or summary.mode is self.mode)
             and (self.kind is None or summary.kind is self.kind)
-            and (self.gpu is None or summary.gpu_type == self.gpu.lower())
+            and (self.gpu is None or summary.gpu_type == self.gpu)
             and (self.gpus is None or (summary.layout is not None and summary.layout.fits_world(self.gpus)))
-            and (self.precision is None or (summary.precision or "").startswith(self.precision.lower()))
+            and (self.precision is None or (summary.precision or "").startswith(self.precision))
             and (self.modality is None or summary.modality == self.modality)
             and (not self.long_context or (summary.seq_length or 0) > LONG_CONTEXT_TOKENS)
             and (self.model is None or any(self.model.lower() in hf_id.lower() for hf_id in summary.hf_model_ids))
@@ -101,8 +101,33 @@ class RecipePage:
 
 
 def list_recipes(wanted: RecipeFilter, *, release: str | None = None) -> tuple[RecipeSummary, ...]:
-    """Return the recipes that a filter accepts, by name."""
-    return tuple(summary for summary in open_catalog(release).summaries() if wanted.accepts(summary))
+    """Return the recipes that a filter accepts, by name.
+
+    Raises:
+        UsageError: a family, GPU or precision that nothing has, each with near misses; never an empty list for a typing error.
+    """
+    from autorecipe.catalog.hardware import load_gpus
+    from autorecipe.catalog.naming import PRECISIONS, precision_id
+
+    summaries = open_catalog(release).summaries()
+    families = {summary.family for summary in summaries}
+    gpus = {summary.gpu_type for summary in summaries if summary.gpu_type} | set(load_gpus())
+    precisions = {summary.precision for summary in summaries if summary.precision} | set(PRECISIONS)
+    wanted = replace(
+        wanted,
+        family=wanted.family.lower() if wanted.family else None,
+        gpu=wanted.gpu.lower() if wanted.gpu else None,
+        precision=precision_id(wanted.precision) if wanted.precision else None,
+    )
+    given = (("family", wanted.family, families), ("gpu", wanted.gpu, gpus), ("precision", wanted.precision, precisions))
+    problems = [
+        unknown_name(kind, value, sorted(known), hint=f"one of {', '.join(sorted(known))}")
+        for kind, value, known in given
+        if value is not None and value not in known
+    ]
+    if problems:
+        raise UsageError(problems)
+    return tuple(summary for summary in summaries if wanted.accepts(summary))
 
 
 def find_recipe(name: str, *, release: str | None = None) -> Recipe:

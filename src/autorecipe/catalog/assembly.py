@@ -66,6 +66,7 @@ class Inputs:
         core_digest: SHA-256 over the Megatron-Core tree.
         config_digests: Hugging Face id -> SHA-256 of its configuration.
         config_origins: Hugging Face id -> where the configuration came from, where that is not the shipped one.
+        only: the recipes that were asked for; empty for all of the tree.
     """
 
     release: str
@@ -74,6 +75,7 @@ class Inputs:
     core_digest: str
     config_digests: Mapping[str, str] = field(default_factory=dict)
     config_origins: Mapping[str, str] = field(default_factory=dict)
+    only: tuple[str, ...] = ()
 
 
 @dataclass
@@ -362,4 +364,5 @@ def _meta(
         "config_origins": dict(sorted(inputs.config_origins.items())),
         "common_bases": dict(common),
         "subclasses": subclasses_of(evaluation.bases),
+        **({"only": sorted(inputs.only)} if inputs.only else {}),
     }

@@ -14,9 +14,10 @@ from typing import Any
 
 from autorecipe.catalog.assembly import Inputs, write_release
 from autorecipe.catalog.configs import ConfigSet, gather_configs
+from autorecipe.catalog.files import read_json
 from autorecipe.catalog.source import open_bridge, open_core
 from autorecipe.catalog.worker import Progress, Request, evaluate
-from autorecipe.errors import EnvironmentProblem, NegativeAnswer, Problem
+from autorecipe.errors import EnvironmentProblem, NegativeAnswer, Problem, UsageError
 from autorecipe.record import dataclass
 
 DEFAULT_SECONDS = 30.0
@@ -65,12 +66,19 @@ def build_catalog(options: BuildOptions, out: Path, *, progress: Progress | None
     """Evaluate a Bridge tree and put its catalog at `out/RELEASE`, replacing an older one only when complete.
 
     Raises:
-        UsageError: no such wheel or checkout.
-        EnvironmentProblem: damaged, not a Megatron Bridge, not importable, or nothing to evaluate.
+        UsageError: no such wheel or checkout; `only` names a recipe that the tree does not export.
+        EnvironmentProblem: damaged, not a Megatron Bridge, not importable, nothing to evaluate, or `out` cannot be written.
     """
     started = time.monotonic()
-    out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=".building-", dir=out) as temporary:
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        building = tempfile.TemporaryDirectory(prefix=".building-", dir=out)
+    except OSError as error:
+        why = f"no catalog can be written there: {error.strerror}"
+        raise EnvironmentProblem(
+            Problem(code="unwritable", path=str(out), message=why, hint="--out DIR takes any folder")
+        ) from None
+    with building as temporary:
         directory, meta = _build(options, Path(temporary), progress)
         target = out / str(meta["release"])
         with _replacing(target):
@@ -79,7 +87,7 @@ def build_catalog(options: BuildOptions, out: Path, *, progress: Progress | None
 
 
 def verify_catalog(options: BuildOptions, directory: Path | None, *, progress: Progress | None = None) -> BuildReport:
-    """Build again and compare with a release directory, file by file.
+    """Build again and compare with a release directory, file by file; with `only`, those recipes value by value.
 
     Args:
         options: how to build.
@@ -87,18 +95,18 @@ def verify_catalog(options: BuildOptions, directory: Path | None, *, progress: P
         progress: called after each recipe.
 
     Raises:
-        NegativeAnswer: naming every file that differs, with the first differing line.
+        NegativeAnswer: naming every file that differs, with the first differing line, or every recipe and value.
+        UsageError: `directory` holds no release, or was evaluated with another Megatron-Core than the one given.
         (others): as `build_catalog`.
     """
     started = time.monotonic()
+    with open_bridge(options.bridge) as bridge, open_core(options.core, bridge=options.bridge) as core:
+        directory = _at_hand(bridge.release) if directory is None else directory
+        _check_same_core(directory, core.release)
     with tempfile.TemporaryDirectory(prefix="autorecipe-verify-") as temporary:
         fresh, meta = _build(options, Path(temporary), progress)
-        if directory is None:
-            directory = _at_hand(str(meta["release"]))
-        problems = [
-            Problem(code="catalog-differs", path=str(name), message=difference)
-            for name, difference in compare_directories(directory, fresh)
-        ]
+        differences = compare_recipes(directory, fresh) if options.only else compare_directories(directory, fresh)
+        problems = [Problem(code="catalog-differs", path=str(name), message=text) for name, text in differences]
     if problems:
         raise NegativeAnswer(problems)
     return BuildReport(directory=directory, meta=meta, seconds=time.monotonic() - started)
@@ -108,6 +116,39 @@ def _at_hand(release: str) -> Path:
     from autorecipe.catalog.store import open_catalog
 
     return open_catalog(release).directory
+
+
+def _check_same_core(directory: Path, given: str) -> None:
+    """Refuse to compare values that another Megatron-Core gave: its defaults differ in every file."""
+    path = directory / "release.json"
+    if not path.is_file():
+        raise UsageError(
+            Problem(code="no-release", path=str(directory), message="holds no release.json", hint="give OUT/RELEASE of a build")
+        )
+    stored = read_json(path)["core_release"]
+    if stored != given:
+        why = f"was evaluated with Megatron-Core {stored}, and {given} would be used now; values and defaults of both differ"
+        raise UsageError(
+            Problem(code="other-core", path=str(directory), message=why, hint=f"--core megatron_core-{stored}-*.whl")
+        )
+
+
+def compare_recipes(old: Path, new: Path) -> Iterator[tuple[str, str]]:
+    """Yield each recipe of `new` and a value in which `old` differs."""
+    from autorecipe.catalog.store import Catalog
+
+    before, after = Catalog(old), Catalog(new)
+    for name in after.names():
+        if name not in before.names():
+            yield name, "is new"
+            continue
+        left, right = before.load(name), after.load(name)
+        if (left.status, left.error) != (right.status, right.error):
+            yield name, f"was {left.error or left.status!r} and is {right.error or right.status!r}"
+        for path in sorted(left.fields.keys() | right.fields.keys()):
+            absent = "(absent)"
+            if left.fields.get(path, absent) != right.fields.get(path, absent):
+                yield name, f"{path}: {left.fields.get(path, absent)!r} is now {right.fields.get(path, absent)!r}"
 
 
 def compare_directories(old: Path, new: Path) -> Iterator[tuple[Path, str]]:
@@ -157,9 +198,7 @@ def _build(options: BuildOptions, temporary: Path, progress: Progress | None) ->
         )
         evaluation = evaluate(request, progress=progress)
         if not evaluation.records:
-            raise EnvironmentProblem(
-                Problem(code="no-recipes", path=bridge.origin, message="no recipe function was found or selected")
-            )
+            raise EnvironmentProblem(Problem(code="no-recipes", path=bridge.origin, message="no recipe function was found"))
         directory = temporary / bridge.release
         directory.mkdir()
         inputs = Inputs(
@@ -169,6 +208,7 @@ def _build(options: BuildOptions, temporary: Path, progress: Progress | None) ->
             core_digest=core.digest,
             config_digests=configs.digests(),
             config_origins=_used_origins(configs, evaluation.records),
+            only=options.only,
         )
         meta = write_release(directory, evaluation, inputs)
     return directory, meta

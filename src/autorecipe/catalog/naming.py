@@ -8,6 +8,9 @@ from autorecipe.record import dataclass
 from autorecipe.schema.recipe import Mode
 
 PRECISIONS = ("bf16", "fp8cs", "fp8ds", "fp8mx", "fp8sc", "nvfp4", "mxfp8", "fp16", "fp8")
+_SPELLINGS = {"mxfp8": "fp8mx", "fp4": "nvfp4"}
+"""Spellings of a precision in flags and prose -> id in recipe names."""
+
 LIBRARY_SUFFIX = "@library"
 """Marks the library recipe of a name that both packages export."""
 
@@ -98,6 +101,12 @@ def parse_name(name: str) -> NameParts:
         precision=match["precision"],
         variant=variant or None,
     )
+
+
+def precision_id(text: str) -> str:
+    """Return the id in recipe names of a precision as people and launchers write it: `FP8_MX`, `mxfp8` -> `fp8mx`."""
+    folded = re.sub(r"[-_ ]", "", text.lower())
+    return _SPELLINGS.get(folded, folded)
 
 
 def mode_of(name: str) -> Mode | None:

@@ -8,6 +8,7 @@ import itertools
 import re
 from collections.abc import Sequence
 
+from autorecipe.catalog.naming import PRECISIONS, precision_id
 from autorecipe.record import dataclass
 from autorecipe.schema.recipe import Mode, RecipeKind, RecipeSummary
 
@@ -45,7 +46,6 @@ FILLERS = {
     "train",
     "training",
 }
-PRECISIONS = {"mxfp8": "fp8mx", "fp8": "fp8", "bf16": "bf16", "nvfp4": "nvfp4", "fp4": "nvfp4"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,6 +98,7 @@ def split_words(text: str) -> tuple[str, ...]:
         return (text,)
     text = re.sub(r"\b(\d+)\s*x\s*(?=(?:a100|h100|h200|b200|b300|gb200|gb300|vr200))", r"\1gpu ", text)
     text = re.sub(r"\b(\d+)\s*gpus?\b", r"\1gpu", text)
+    text = re.sub(r"\bfp8[-_](cs|ds|mx|sc)\b", r"fp8\1", text)
     raw = [word for word in re.split(r"[\s,;]+", text) if word]
     words: list[str] = []
     for word in raw:
@@ -155,7 +156,8 @@ def _word_score(word: str, summary: RecipeSummary, close: frozenset[str]) -> flo
     gpus = re.fullmatch(r"(\d+)gpu", word)
     if gpus:
         return 1.0 if summary.gpus == int(gpus[1]) else 0.0
-    if summary.gpu_type == word or (word in PRECISIONS and (summary.precision or "").startswith(PRECISIONS[word])):
+    precision = precision_id(word)
+    if summary.gpu_type == word or (precision in PRECISIONS and (summary.precision or "").startswith(precision)):
         return 1.0
     if word == summary.modality:
         return 1.0

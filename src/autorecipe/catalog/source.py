@@ -13,6 +13,7 @@ import re
 import shutil
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -132,7 +133,7 @@ def _unpack(path: Path, root: Path, hint: str) -> None:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 with archive.open(info) as source, target.open("wb") as destination:
                     shutil.copyfileobj(source, destination)
-    except (zipfile.BadZipFile, EOFError, OSError, NotImplementedError, RuntimeError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, RuntimeError, ValueError) as error:
         if isinstance(error, OSError) and not isinstance(error, FileExistsError | IsADirectoryError):
             raise EnvironmentProblem(Problem(code="unreadable", path=str(path), message=str(error))) from None
         raise _corrupt(path, str(error), hint) from None

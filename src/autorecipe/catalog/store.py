@@ -226,9 +226,12 @@ def _directories() -> dict[str, Path]:
         roots.append(Path(extra))
     found: dict[str, Path] = {}
     for root in roots:
-        found |= {path.parent.name: path.parent for path in root.glob("*/release.json")}
-    if not found:
-        raise UsageError(Problem(path=str(roots[0]), message="holds no catalog release"))
+        releases = {path.parent.name: path.parent for path in root.glob("*/release.json")}
+        if not releases:
+            where = f"{CATALOG_VARIABLE}={root}" if root is not roots[0] else str(root)
+            hint = "it names the folder that `autorecipe catalog build --out` wrote; unset it for the shipped releases"
+            raise UsageError(Problem(code="no-release", path=where, message="holds no RELEASE/release.json", hint=hint))
+        found |= releases
     return found
 
 

@@ -21,7 +21,7 @@ from typing import IO, Any
 
 from autorecipe.catalog.assembly import Evaluation
 from autorecipe.catalog.source import Tree
-from autorecipe.errors import EnvironmentProblem, Problem
+from autorecipe.errors import EnvironmentProblem, Problem, UsageError, unknown_name
 from autorecipe.record import dataclass
 
 START_SECONDS = 600.0
@@ -62,6 +62,7 @@ def evaluate(request: Request, *, progress: Progress | None = None) -> Evaluatio
 
     Raises:
         EnvironmentProblem: the tree cannot be imported, or Python lacks what the evaluator needs.
+        UsageError: `only` names what the tree does not export.
     """
     with tempfile.TemporaryDirectory(prefix="autorecipe-evaluate-") as directory:
         configs = Path(directory) / "configs.json"
@@ -169,8 +170,7 @@ def _run_once(
             event = json.loads(line)
             if event["event"] == "found":
                 functions = event["functions"]
-                wanted = set(request.only)
-                chosen = [item for item in functions.values() if not wanted or wanted & {item["name"], *item["aliases"]}]
+                chosen = _chosen(functions, request)
                 board.found(event, len(chosen))
             elif event["event"] == "sections":
                 board.evaluation.sections = event["sections"]
@@ -186,6 +186,19 @@ def _run_once(
             elif event["event"] == "done":
                 return None
     return None
+
+
+def _chosen(functions: Mapping[str, Mapping[str, Any]], request: Request) -> list[Mapping[str, Any]]:
+    """Return what is to be evaluated; a name that nothing exports is an error, not a smaller catalog."""
+    if not request.only:
+        return list(functions.values())
+    exported = sorted({name for item in functions.values() for name in (item["name"], *item["aliases"])})
+    hint = f"{request.bridge.origin} exports {len(exported)} names"
+    unknown = [unknown_name("recipe", name, exported, hint=hint) for name in request.only if name not in exported]
+    if unknown:
+        raise UsageError(unknown)
+    wanted = set(request.only)
+    return [item for item in functions.values() if wanted & {item["name"], *item["aliases"]}]
 
 
 @contextlib.contextmanager

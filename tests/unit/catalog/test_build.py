@@ -63,7 +63,7 @@ def test_values_follow_the_conventions(catalog):
         "peft": None,
     }
     assert {path: recipe.fields[path] for path in expected} == expected
-    assert recipe.source == "megatron/bridge/recipes/mine/own.py:4"
+    assert recipe.source == "megatron/bridge/recipes/mine/own.py:5"
     assert recipe.notes["inputs"]
 
 
@@ -117,16 +117,17 @@ def test_a_built_catalog_is_used_through_the_environment(built, monkeypatch):
     assert open_catalog("0.6.2").release == "0.6.2"
 
 
-def test_verify_agrees_and_then_names_the_difference(checkout, tmp_path):
-    options = BuildOptions(bridge=checkout, use_cache=False, jobs=1, only=("my_toy_pretrain_config",))
-    built = build_catalog(options, tmp_path)
-    assert verify_catalog(options, built.directory).meta["names"] == 1
-    path = built.directory / "recipes" / "library-mine.jsonl"
+def test_verify_names_each_value_that_differs(built, checkout, tmp_path):
+    copy = shutil.copytree(built.directory, tmp_path / "copy")
+    path = copy / "recipes" / "library-mine.jsonl"
     path.write_text(path.read_text().replace('"train.global_batch_size": 64', '"train.global_batch_size": 65'))
+    assert [str(name) for name, _ in compare_directories(copy, built.directory)] == ["recipes/library-mine.jsonl"]
+    options = BuildOptions(bridge=checkout, use_cache=False, jobs=1, only=("my_toy_pretrain_config",))
     with pytest.raises(NegativeAnswer) as caught:
-        verify_catalog(options, built.directory)
-    assert [problem.path for problem in caught.value.problems] == ["recipes/library-mine.jsonl"]
-    assert "65" in caught.value.problems[0].message
+        verify_catalog(options, copy)
+    assert [(problem.path, problem.message) for problem in caught.value.problems] == [
+        ("my_toy_pretrain_config", "train.global_batch_size: 65 is now 64")
+    ]
 
 
 def test_directories_are_compared_file_by_file(built, tmp_path):
@@ -136,6 +137,46 @@ def test_directories_are_compared_file_by_file(built, tmp_path):
     (copy / "new.jsonl").write_text("")
     found = {name.as_posix(): difference for name, difference in compare_directories(built.directory, copy)}
     assert found == {"bases.jsonl": "is gone", "new.jsonl": "is new"}
+
+
+def test_every_machine_builds_the_same_values(built, checkout, tmp_path, monkeypatch):
+    """The home folder and caches of who builds are not part of a catalog; a toy recipe writes them down."""
+    name = "my_toy_pretrain_config"
+    shipped = Catalog(built.directory).load(name).fields
+    assert shipped["env_vars.HOME_FOLDER"] == "${HOME}/data"
+    assert shipped["env_vars.NEMO"] is None
+    (tmp_path / "someone").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path / "someone"))
+    monkeypatch.setenv("NEMO_HOME", "/nemo")
+    verify_catalog(BuildOptions(bridge=checkout, use_cache=False, jobs=1, only=(name,)), built.directory)
+
+
+def test_verify_refuses_another_core_before_it_evaluates(built, checkout, tmp_path):
+    core = write_tree(tmp_path, {name: text for name, text in FILES.items() if "/core/" in name})
+    (core / "megatron/core/package_info.py").write_text('MAJOR = 0\nMINOR = 2\nPATCH = 0\nPRE_RELEASE = ""\n')
+    with pytest.raises(UsageError, match=r"was evaluated with Megatron-Core 0\.1\.0\S* and 0\.2\.0\S* would be used"):
+        verify_catalog(BuildOptions(bridge=checkout, core=core, use_cache=False), built.directory)
+    with pytest.raises(UsageError, match=r"holds no release\.json"):
+        verify_catalog(BuildOptions(bridge=checkout, use_cache=False), tmp_path)
+
+
+def test_a_name_that_nothing_exports_is_refused(checkout, old):
+    options = BuildOptions(bridge=checkout, use_cache=False, jobs=1, only=("my_toy_pretrain_config", "my_toy_pretrian_config"))
+    with pytest.raises(UsageError, match="did you mean 'my_toy_pretrain_config'"):
+        build_catalog(options, old)
+    assert untouched(old)
+
+
+def test_a_place_that_cannot_be_written_is_named(checkout, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(EnvironmentProblem, match="no catalog can be written there"):
+        build_catalog(BuildOptions(bridge=checkout, use_cache=False), tmp_path / "file" / "out")
+
+
+def test_a_folder_without_releases_is_not_passed_over(tmp_path, monkeypatch):
+    monkeypatch.setenv(CATALOG_VARIABLE, str(tmp_path))
+    with pytest.raises(UsageError, match=CATALOG_VARIABLE):
+        open_catalog("0.6.2")
 
 
 @pytest.fixture
@@ -181,8 +222,16 @@ def write_zip(path, name):
 def test_a_truncated_wheel_is_corrupt(tmp_path, old):
     whole = tmp_path / "whole.whl"
     with zipfile.ZipFile(whole, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("megatron/bridge/recipes/long.py", "".join(f"value_{number} = {number}\n" for number in range(500)))
         for name, text in FILES.items():
             archive.writestr(name, text)
+    content = bytearray(whole.read_bytes())
+    middle = content.index(b"PK\x03\x04", 4) - 40  # inside the first file's compressed text
+    content[middle : middle + 8] = b"\xff" * 8
+    flipped = tmp_path / "flipped.whl"
+    flipped.write_bytes(content)
+    with pytest.raises(EnvironmentProblem, match="not a readable wheel"), open_bridge(flipped):
+        pass
     cut = tmp_path / "cut.whl"
     cut.write_bytes(whole.read_bytes()[:-200])
     with pytest.raises(EnvironmentProblem, match="not a readable wheel"), open_bridge(cut):

@@ -17,6 +17,7 @@ def summaries():
         ("qwen3-30b-a3b sft on 8 GPUs", ("qwen3", "30b_a3b", "sft", "8gpu")),
         ("8x h100 nvfp4", ("8gpu", "h100", "nvfp4")),
         ("deepseek v3", ("deepseek", "v3")),
+        ("llama3 70b fp8_mx", ("llama3", "70b", "fp8mx")),
         ("exaone 1.2b", ("exaone", "1p2b")),
         ("meta-llama/Meta-Llama-3-8B", ("meta-llama/meta-llama-3-8b",)),
         ("  ", ()),

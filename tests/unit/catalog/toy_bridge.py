@@ -101,11 +101,14 @@ FILES = {
         """,
     "megatron/bridge/recipes/mine/__init__.py": "",
     "megatron/bridge/recipes/mine/own.py": """
+        import os, pathlib
         from megatron.bridge.recipes.toy import toy_pretrain_config
 
         def my_toy_pretrain_config():
             cfg = toy_pretrain_config()
             cfg.train.global_batch_size = 64
+            cfg.env_vars["HOME_FOLDER"] = pathlib.Path.home() / "data"
+            cfg.env_vars["NEMO"] = os.environ.get("NEMO_HOME")
             return cfg
         """,
     "megatron/bridge/recipes/broken.py": "import a_package_that_nobody_has\n",

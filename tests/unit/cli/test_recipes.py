@@ -31,6 +31,20 @@ def test_an_empty_list_is_a_negative_answer(capsys):
     assert "no recipe fits" in printed.err
 
 
+def test_a_mistyped_filter_is_an_error_and_not_an_empty_list(capsys):
+    code, printed = run(capsys, "recipes", "list", "--family", "lama", "--gpu", "h1000", "--precision", "bf61")
+    assert code == 2
+    assert "did you mean 'llama'" in printed.err
+    assert "did you mean 'h100'" in printed.err
+    assert "did you mean 'bf16'" in printed.err
+
+
+def test_precisions_are_known_as_launchers_spell_them(capsys):
+    spellings = ("fp8_mx", "FP8MX", "mxfp8")
+    rows = [json.loads(run(capsys, "recipes", "list", "--precision", text, "--format", "json")[1].out) for text in spellings]
+    assert rows[0] and rows[0] == rows[1] == rows[2]
+
+
 def test_text_is_not_cut_off(capsys):
     _, printed = run(capsys, "recipes", "list", "--family", "deepseek")
     assert "deepseek_v3_pretrain_1024gpu_h100_bf16_config@library" in printed.out

@@ -17,11 +17,28 @@ import warnings
 from pathlib import Path
 from typing import Any, TextIO
 
+MACHINE_PREFIXES = ("NEMO_", "SLURM_", "HF_", "XDG_", "WANDB_", "COMET_", "MASTER_", "NCCL_", "NVTE_", "MEGATRON_")
+MACHINE_VARIABLES = frozenset(
+    {
+        "RANK",
+        "WORLD_SIZE",
+        "LOCAL_RANK",
+        "CUDA_DEVICE_MAX_CONNECTIONS",
+        "ENABLE_BRIDGE_QUANT_MAPPING",
+        "GEMMA4_CONVERSION_MODE",
+        "QWEN3_OMNI_HF_PATH",
+        "TRANSFORMERS_CACHE",
+        "USE_ACT_FUSION_FOR_DENSE",
+    }
+)
+"""Variables that upstream or its libraries read; with the prefixes, so that every machine builds the same catalog."""
+
 
 def main() -> int:
     """Evaluate one shard of a tree's recipes."""
     request = json.load(sys.stdin)
     events = _claim_stdout()
+    home = _leave_this_machine()
     os.environ.update(
         HF_HUB_OFFLINE="1",
         TRANSFORMERS_OFFLINE="1",
@@ -29,8 +46,6 @@ def main() -> int:
         TOKENIZERS_PARALLELISM="false",
         CUDA_VISIBLE_DEVICES="",
     )
-    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "QWEN3_OMNI_HF_PATH", "GEMMA4_CONVERSION_MODE"):
-        os.environ.pop(name, None)
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
     sys.path[:0] = [request["bridge"], *([request["core"]] if request["core"] else [])]
@@ -52,10 +67,7 @@ def main() -> int:
     from autorecipe.catalog.evaluator.values import ValueWriter
 
     bridge = Path(request["bridge"])
-    hidden = {str(bridge): "${BRIDGE}", str(Path.cwd()): "${CWD}"}
-    if Path.home() != Path("/"):
-        hidden[str(Path.home())] = "${HOME}"
-    writer = ContainerWriter(ValueWriter(hidden))
+    writer = ContainerWriter(ValueWriter({str(bridge): "${BRIDGE}", str(Path.cwd()): "${CWD}", str(home): "${HOME}"}))
     configs = json.loads(Path(request["configs"]).read_text(encoding="utf-8"))
     hub = Hub(configs, request["tokenizer_lengths"], writer.snapshot)
     evaluator = RecipeEvaluator(bridge=bridge, hub=hub, writer=writer, seconds=request["seconds"])
@@ -93,6 +105,20 @@ def main() -> int:
     _send(events, event="bases", bases={base: writer.bases[base] for base in writer.bases if base not in sent})
     _send(events, event="done", cpu_seconds=time.process_time() - started)
     return 0
+
+
+def _leave_this_machine() -> Path:
+    """Drop what would make upstream's values depend on who builds and where; return a home folder that stands for anyone's.
+
+    Variables of one's own pass through, because recipes of one's own may read them.
+    """
+    for name in list(os.environ):
+        if name in MACHINE_VARIABLES or name.startswith(MACHINE_PREFIXES):
+            del os.environ[name]
+    home = Path.cwd() / "home"
+    home.mkdir()
+    os.environ["HOME"] = str(home)
+    return home
 
 
 def _claim_stdout() -> TextIO:
