@@ -1,22 +1,16 @@
 """Hugging Face weights in, the same logits; weights out, bit for bit; and every layout loads them alike."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file
-from tests.e2e.conftest import ROOT, Outcome, read_trace
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))  # hf_models.py, which a subprocess imports too
-
 from hf_models import MODELS, make_model
+from safetensors.torch import load_file, save_file
+from tests.e2e.conftest import Outcome, Trainer, read_trace
 
 from autorecipe.cli.main import execute
 
@@ -31,15 +25,14 @@ def tensors_of(folder: Path) -> dict[str, torch.Tensor]:
 
 
 @pytest.fixture(scope="module")
-def converted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, torch.Tensor]]:
+def converted(train_ranks: Trainer, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, torch.Tensor]]:
     """Give a folder with every model imported and exported, and transformers' own logits by name."""
     folder = tmp_path_factory.mktemp("models")
     logits = {name: make_model(name, folder / name / "hf") for name in MODELS}
     make_model("llama3", folder / HALF / "hf", torch.bfloat16)
-    command = [sys.executable, str(Path(__file__).with_name("hf_server.py")), str(folder), *MODELS, HALF]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    for name in (*MODELS, HALF):
+        answer = train_ranks.call("hf_server:there_and_back", str(folder / name), folder / "log.txt")
+        assert answer["code"] == 0, answer
     return folder, logits
 
 
@@ -88,6 +81,7 @@ def test_the_layouts_start_from_the_same_weights(
     assert all(abs(a - b) < 1e-5 for a, b in zip(one, four, strict=True))
 
 
+@pytest.mark.slow
 def test_the_commands_import_and_export(
     converted: tuple[Path, dict[str, torch.Tensor]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -110,3 +104,36 @@ def test_what_cannot_be_imported_is_refused_by_name(
     assert execute(["checkpoint", "import", "--hf", str(tmp_path / "hf"), "--out", str(tmp_path / "out")]) == 2
     printed = capsys.readouterr().err
     assert "rotary scaling" in printed and "mlp_bias=True" in printed
+
+
+@pytest.mark.parametrize(
+    ("damage", "expected"),
+    [
+        ("missing file", "model-00002-of"),
+        ("missing tensor", "model.norm.weight: is missing from the safetensors files"),
+        ("strange tensor", "model.extra.weight: has no place in the model"),
+        ("other shape", "model.norm.weight: has shape [31], and config.json says [32]"),
+    ],
+)
+def test_tensors_that_do_not_fit_are_named_before_anything_is_written(
+    train_ranks: Trainer, converted: tuple[Path, dict[str, torch.Tensor]], tmp_path: Path, damage: str, expected: str
+) -> None:
+    source, folder = converted[0] / "llama2" / "hf", tmp_path / "hf"
+    folder.mkdir()
+    shutil.copy(source / "config.json", folder)
+    tensors = tensors_of(source)
+    if damage == "missing file":
+        shutil.copytree(source, folder, dirs_exist_ok=True)
+        next(folder.glob("model-00002-of*")).unlink()
+    elif damage == "missing tensor":
+        del tensors["model.norm.weight"]
+    elif damage == "strange tensor":
+        tensors["model.extra.weight"] = torch.ones(1)
+    else:
+        tensors["model.norm.weight"] = torch.ones(31)
+    if damage != "missing file":
+        save_file(tensors, folder / "model.safetensors")
+    words = ["import", "--hf", str(folder), "--out", str(tmp_path / "out")]
+    answer = train_ranks.call("hf_server:run", words, tmp_path / "log.txt")
+    assert answer["code"] in (1, 3) and expected in answer["error"], answer
+    assert not (tmp_path / "out").exists()

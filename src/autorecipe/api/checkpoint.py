@@ -1,4 +1,4 @@
-"""Hugging Face checkpoints in and out: starts the engine's conversion as a subprocess, because only the engine imports torch."""
+"""Checkpoints converted and merged: starts the engine's conversion as a subprocess, because only the engine imports torch."""
 
 from __future__ import annotations
 
@@ -15,41 +15,66 @@ from autorecipe.errors import EnvironmentProblem
 CONVERTER = "autorecipe.engine.hf"
 
 
-def import_checkpoint(hf: Path, out: Path) -> dict[str, Any]:
+def import_checkpoint(hf: Path, out: Path, *, peft: Path | None = None) -> dict[str, Any]:
     """Turn a Hugging Face folder into a checkpoint for `checkpoint.pretrained_checkpoint`.
 
     Args:
         hf: folder with `config.json` and safetensors.
         out: checkpoint folder to make.
+        peft: folder of an adapter of that model in the peft package's format, to be merged into the weights; or None.
 
     Returns:
-        family, parameters, dtype and checkpoint.
+        family, parameters, dtype, checkpoint and merged_layers.
 
     Raises:
-        UsageError: a model that is not converted, or `out` is taken.
+        UsageError: a model or an adapter that is not converted, or `out` is taken.
         NegativeAnswer: tensors and configuration disagree.
         EnvironmentProblem: packages or files are missing, or files are damaged.
     """
-    return _convert("import", "--hf", str(hf), "--out", str(out))
+    options = ["--peft", str(peft)] if peft is not None else []
+    return _convert("import", "--hf", str(hf), "--out", str(out), *options)
 
 
-def export_checkpoint(checkpoint: Path, hf: Path, out: Path) -> dict[str, Any]:
-    """Turn a checkpoint of any layout into a Hugging Face folder.
+def export_checkpoint(checkpoint: Path, hf: Path, out: Path, *, base: Path | None = None, merge: bool = False) -> dict[str, Any]:
+    """Turn a checkpoint of any layout into a Hugging Face folder, and one of an adapter into a folder of the peft package.
 
     Args:
         checkpoint: a checkpoint, or a folder of them (the newest counts).
         hf: folder whose configuration, tokenizer files and weight type are taken.
         out: folder to make.
+        base: weights that an adapter belongs to; None takes those that its training started from.
+        merge: merge an adapter into its weights, and export these.
 
     Returns:
-        family, parameters, dtype and folder.
+        family, parameters, dtype, format (`weights`, `merged` or `peft`) and folder.
 
     Raises:
         UsageError: a model that is not converted, or `out` is taken.
         NegativeAnswer: the checkpoint is of another model.
         EnvironmentProblem: packages or checkpoints are missing.
     """
-    return _convert("export", "--checkpoint", str(checkpoint), "--hf", str(hf), "--out", str(out))
+    options = [*(["--base", str(base)] if base is not None else []), *(["--merge"] if merge else [])]
+    return _convert("export", "--checkpoint", str(checkpoint), "--hf", str(hf), "--out", str(out), *options)
+
+
+def merge_checkpoint(checkpoint: Path, out: Path, *, base: Path | None = None) -> dict[str, Any]:
+    """Merge an adapter into the weights it was trained on.
+
+    Args:
+        checkpoint: a checkpoint of an adapter, or a folder of them (the newest counts).
+        out: checkpoint folder to make.
+        base: weights that the adapter belongs to; None takes those that its training started from.
+
+    Returns:
+        adapter, base, layers and checkpoint.
+
+    Raises:
+        UsageError: the checkpoint holds no adapter, or `out` is taken.
+        NegativeAnswer: the base is of another model.
+        EnvironmentProblem: packages or checkpoints are missing.
+    """
+    options = ["--base", str(base)] if base is not None else []
+    return _convert("merge", "--checkpoint", str(checkpoint), "--out", str(out), *options)
 
 
 def _convert(*arguments: str) -> dict[str, Any]:

@@ -36,7 +36,9 @@ COMMANDS: dict[str, LazyCommand] = {
     "explain": LazyCommand("autorecipe.cli.explain:explain", "Show the page of a rule or of a configuration field."),
     "config": LazyCommand("autorecipe.cli.config:config", "Show, compare and look up configurations, by layer of change."),
     "recommend": LazyCommand("autorecipe.cli.recommend:recommend", "Recommend a recipe and the command that starts it."),
-    "checkpoint": LazyCommand("autorecipe.cli.checkpoint:checkpoint", "Convert checkpoints from and to Hugging Face."),
+    "checkpoint": LazyCommand(
+        "autorecipe.cli.checkpoint:checkpoint", "Convert checkpoints from and to Hugging Face; merge adapters."
+    ),
     "generate": LazyCommand("autorecipe.cli.generate:generate", "Complete prompts with a checkpoint, to see what training did."),
     "data": LazyCommand("autorecipe.cli.data:data", "Prepare training data: JSON Lines text to indexed .bin/.idx files."),
     "recipes": LazyCommand("autorecipe.cli.recipes:recipes", "List, show, search, compare and lint recipes."),

@@ -64,7 +64,10 @@ _READING: Mapping[str, Any] = {
     "model.moe_router_force_load_balancing": False,
     "model.moe_input_jitter_eps": None,
 }
-"""What a model that only reads does without: initial weights, prediction of further tokens, dropped or forced routes."""
+"""What a model that only reads does without."""
+
+CONVERSION: Mapping[str, Any] = {"model.moe_grouped_gemm": False, "engine.modules": "own"}
+"""How a model is put together whose tensors are converted; checkpoints are the same whatever their modules."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,10 +87,20 @@ class SavedModel:
     base: Candidate | None
 
     @property
-    def bare_run(self) -> RunConfig:
-        """The run without its adapter."""
-        kept = {path: value for path, value in self.run.values.items() if not path.startswith("peft")}
-        return RunConfig(values=kept)
+    def reading_run(self) -> RunConfig:
+        """The run of a model that only reads: without initial weights, further predicted tokens and dropped or forced routes."""
+        return RunConfig(values={**self.run.values, **_READING})
+
+    @property
+    def conversion_run(self) -> RunConfig:
+        """The run of the model that conversions walk over: one module per expert, and this project's names."""
+        return RunConfig(values={**self.run.values, **CONVERSION})
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What a model must share with the checkpoint, its adapter left out."""
+        assert self.candidate.manifest is not None
+        return {name: value for name, value in self.candidate.manifest.identity.items() if name != ADAPTER}
 
 
 def read_saved(root: Path, *, base: Path | None = None, asked_by: str = "--checkpoint") -> SavedModel:
@@ -106,7 +119,6 @@ def read_saved(root: Path, *, base: Path | None = None, asked_by: str = "--check
     assert candidate.manifest is not None
     values = {path: value for path, value in candidate.manifest.config.items() if value != UNKNOWN.value}
     values.update({path: value for path, value in _ONE_PROCESS.items() if path in values})
-    values.update(_READING)
     run = RunConfig(values=values)
     adapter = read_adapter(run) if ADAPTER in candidate.manifest.identity else None
     if adapter is None:
@@ -146,14 +158,24 @@ def whole_model(run: RunConfig) -> Iterator[Any]:
     Raises:
         UsageError: a launcher has started several processes.
     """
+    with process_of_one():
+        [chunk] = build.build_bare_model(run, parallel.initialize(run))
+        yield chunk
+
+
+@contextmanager
+def process_of_one() -> Iterator[None]:
+    """Be the only process within the block, and leave the process groups at the end.
+
+    Raises:
+        UsageError: a launcher has started several processes.
+    """
     for name in ("RANK", "LOCAL_RANK"):
         os.environ.setdefault(name, "0")
     os.environ.setdefault("WORLD_SIZE", "1")
     if os.environ["WORLD_SIZE"] != "1":
         raise UsageError("this runs on one process", hint="start it without a launcher; checkpoints of any layout are read")
-    context = parallel.initialize(run)
     try:
-        [chunk] = build.build_bare_model(run, context)
-        yield chunk
+        yield
     finally:
         parallel.shut_down()

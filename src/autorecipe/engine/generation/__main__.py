@@ -74,7 +74,7 @@ def generate(request: Mapping[str, Any]) -> dict[str, Any]:
             found = complete(chunk, ids, vocab_size=_vocabulary(saved, tokenizer), ends=frozenset({tokenizer.eod}), limit=limit)
             row[key] = {"text": tokenizer.detokenize(found.ids), **asdict(found)}
 
-    with whole_model(saved.run) as chunk:
+    with whole_model(saved.reading_run) as chunk:
         if saved.base is not None and (saved.adapter is not None or request.get("compare")):
             load_pretrained(saved.base, [chunk])
             if request.get("compare"):

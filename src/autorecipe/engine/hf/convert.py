@@ -1,29 +1,32 @@
 """Imports Hugging Face weights into a distributed checkpoint, and exports them again. Start reading at `import_weights`.
 
-One process holds the model once, in the type of its weights; the other side streams by tensor. The checkpoint then loads at
+One process, and neither side is ever held whole: tensors stream from one format to the other. The checkpoint then loads at
 any layout.
 """
 
 from __future__ import annotations
 
+import math
 import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from autorecipe.engine import compat
-from autorecipe.engine.checkpoint import folder
-from autorecipe.engine.checkpoint.content import build_content
-from autorecipe.engine.checkpoint.folder import Manifest
-from autorecipe.engine.checkpoint.identity import describe_identity
-from autorecipe.engine.checkpoint.pretrained import find_checkpoint, load_pretrained
+from autorecipe.engine.abstract import abstract_model
+from autorecipe.engine.adapters.attach import attach_adapters
+from autorecipe.engine.adapters.merge import MergedTensors
+from autorecipe.engine.checkpoint.identity import compare_identity, describe_identity
+from autorecipe.engine.checkpoint.streaming import Place, StoredTensors, list_places
+from autorecipe.engine.checkpoint.weights import check_free, whole_content, write_checkpoint
 from autorecipe.engine.hf.families import HfModel, read_hf_model
+from autorecipe.engine.hf.peft import PeftTensors, write_peft
 from autorecipe.engine.hf.shards import SHARD_BYTES, ShardReader, ShardWriter
-from autorecipe.engine.hf.weights import list_pieces, rows_of
-from autorecipe.engine.saved import whole_model
+from autorecipe.engine.hf.weights import Piece, list_pieces, rows_of
+from autorecipe.engine.saved import SavedModel, read_saved
 from autorecipe.errors import NegativeAnswer, Problem, UsageError
-from autorecipe.schema.value import to_jsonable
 
 SIDE_FILES = (
     "config.json",
@@ -37,45 +40,77 @@ SIDE_FILES = (
 """What a model folder holds besides weights, and an export takes over."""
 
 
-def import_weights(source: Path, root: Path) -> dict[str, Any]:
+def import_weights(source: Path, root: Path, *, peft: Path | None = None) -> dict[str, Any]:
     """Turn a Hugging Face folder into a checkpoint that `checkpoint.pretrained_checkpoint` takes.
 
     Args:
         source: folder with `config.json` and safetensors.
         root: checkpoint folder; it must not hold a checkpoint.
+        peft: folder of an adapter of that model in the peft package's format, which is merged into the weights; or None.
 
     Returns:
-        family, parameters, type and path of the checkpoint.
+        family, parameters, type, path of the checkpoint, and number of layers that the adapter changed.
 
     Raises:
-        UsageError: a model that is not converted, or `root` is taken.
+        UsageError: a model or an adapter that is not converted, or `root` is taken.
         EnvironmentProblem: files are missing or damaged.
         NegativeAnswer: the tensors are not those of the configuration.
     """
     model = read_hf_model(source)
-    if folder.list_checkpoints(root):
-        raise UsageError(Problem(path=str(root), code="exists", message="already holds a checkpoint", hint="give another --out"))
+    check_free(root)
+    adapter = PeftTensors(peft) if peft is not None else None
     reader = ShardReader(source)
+    pieces = {piece.name: piece for piece in list_pieces(model)}
+
+    def read_source(name: str) -> torch.Tensor:
+        return reader.read(name) if adapter is None else adapter.merge(name, reader.read(name))
+
+    def read(name: str) -> torch.Tensor:
+        piece = pieces[name]
+        return piece.join([read_source(source) for source in piece.sources])
+
+    run = model.as_run()
     try:
-        with whole_model(model.as_run()) as chunk:
-            count = _fill(chunk, model, reader)
-            path = _save(chunk, model, root, tokenizer=_tokenizer_of(source))
+        with abstract_model(run) as chunk:
+            content = whole_content(chunk)
+            places = list_places(content["model"])
+            _check_tensors(model, pieces, places, reader)
+            if adapter is not None:
+                adapter.check({name: reader.shape(name) for piece in pieces.values() for name in piece.sources})
+            config = {**run.values, **_tokenizer_of(source)}
+            path = write_checkpoint(content, root=root, read=read, identity=describe_identity(run), config=config)
     finally:
         reader.close()
-    return {"family": model.family, "parameters": count, "dtype": model.dtype, "checkpoint": str(path)}
+    return {
+        "family": model.family,
+        "parameters": sum(math.prod(place.shape) for place in places.values()),
+        "dtype": model.dtype,
+        "checkpoint": str(path),
+        "merged_layers": len(adapter.layers) if adapter is not None else 0,
+    }
 
 
-def export_weights(checkpoint: Path, source: Path, target: Path, *, shard_bytes: int = SHARD_BYTES) -> dict[str, Any]:
-    """Turn a checkpoint of any layout into a Hugging Face folder.
+def export_weights(
+    checkpoint: Path,
+    source: Path,
+    target: Path,
+    *,
+    base: Path | None = None,
+    merge: bool = False,
+    shard_bytes: int = SHARD_BYTES,
+) -> dict[str, Any]:
+    """Turn a checkpoint of any layout into a Hugging Face folder, and one of an adapter into a folder of the peft package.
 
     Args:
         checkpoint: a checkpoint, or a folder of them (the newest counts).
         source: folder whose `config.json`, tokenizer files and weight type the export takes.
         target: new folder.
+        base: weights that an adapter belongs to; None takes those that its training started from.
+        merge: merge an adapter into its weights, and export these.
         shard_bytes: size of the written files.
 
     Returns:
-        family, parameters, type and path of the folder.
+        family, parameters (those of the adapter, where it is exported), type, format and path of the folder.
 
     Raises:
         UsageError: a model that is not converted, or `target` is taken.
@@ -85,35 +120,72 @@ def export_weights(checkpoint: Path, source: Path, target: Path, *, shard_bytes:
     model = read_hf_model(source)
     if target.exists() and any(target.iterdir()):
         raise UsageError(Problem(path=str(target), code="exists", message="is not empty", hint="give another --out"))
-    run = model.as_run()
-    candidate = find_checkpoint(checkpoint, identity=describe_identity(run), asked_by="--checkpoint")
+    saved = read_saved(checkpoint, base=base)
+    _check_identity(saved, model, source)
+    with _new_folder(target) as partial:
+        if saved.adapter is None:
+            with abstract_model(model.as_run()) as chunk:
+                places: Mapping[str, Place] = list_places(whole_content(chunk)["model"])
+            stored = StoredTensors(saved.candidate.path)
+            count = _write_weights(model, source, partial, lambda name: stored.read(places[name]), shard_bytes)
+            return _report(model, count, "weights", target)
+        with abstract_model(saved.conversion_run) as chunk:
+            attach_adapters([chunk], saved.adapter, seed=0)
+            merged = MergedTensors(saved, chunk)
+        if merge:
+            count = _write_weights(model, source, partial, merged.read, shard_bytes)
+            return _report(model, count, "merged", target)
+        count = write_peft(partial, model, saved.adapter, merged, base_name=str(source.resolve()))
+        return _report(model, count, "peft", target)
+
+
+def _report(model: HfModel, count: int, form: str, target: Path) -> dict[str, Any]:
+    return {"family": model.family, "parameters": count, "dtype": model.dtype, "format": form, "folder": str(target)}
+
+
+@contextmanager
+def _new_folder(target: Path) -> Iterator[Path]:
+    """Give a folder to write into, which gets its final name when all is written."""
     partial = target.with_name(f"{target.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
-    with whole_model(model.as_run()) as chunk:
-        load_pretrained(candidate, [chunk])
-        parameters = dict(chunk.named_parameters())
-        writer = ShardWriter(partial, shard_bytes=shard_bytes)
-        for piece in list_pieces(model):
-            for name, tensor in zip(piece.sources, piece.split(parameters[piece.name], rows_of(piece, model)), strict=True):
-                writer.write(name, tensor)
-        writer.close()
-        count = sum(parameter.numel() for parameter in parameters.values())
-    for pattern in SIDE_FILES:
-        for path in source.glob(pattern):
-            shutil.copy2(path, partial / path.name)
+    try:
+        yield partial
+    except BaseException:
+        shutil.rmtree(partial, ignore_errors=True)
+        raise
     if target.exists():
         target.rmdir()
     partial.rename(target)
-    return {"family": model.family, "parameters": count, "dtype": model.dtype, "folder": str(target)}
 
 
-@torch.no_grad()
-def _fill(chunk: Any, model: HfModel, reader: ShardReader) -> int:
-    """Copy every tensor into the model and return the number of parameters."""
-    parameters = dict(chunk.named_parameters())
-    pieces = list_pieces(model)
-    wanted = {name for piece in pieces for name in piece.sources}
+def _write_weights(model: HfModel, source: Path, folder: Path, read: Callable[[str], torch.Tensor], shard_bytes: int) -> int:
+    """Write every tensor and the files beside them, and return the number of parameters."""
+    writer = ShardWriter(folder, shard_bytes=shard_bytes)
+    count = 0
+    for piece in list_pieces(model):
+        parameter = read(piece.name)
+        count += parameter.numel()
+        for name, tensor in zip(piece.sources, piece.split(parameter, rows_of(piece, model)), strict=True):
+            writer.write(name, tensor)
+    writer.close()
+    for pattern in SIDE_FILES:
+        for path in source.glob(pattern):
+            shutil.copy2(path, folder / path.name)
+    return count
+
+
+def _check_identity(saved: SavedModel, model: HfModel, source: Path) -> None:
+    problems = compare_identity(saved.identity, describe_identity(model.as_run()))
+    if problems:
+        message = f"is of another model than {source}:"
+        head = Problem(path=str(saved.candidate.path), code="other-model", message=message, hint="give --hf of its model")
+        raise NegativeAnswer([*problems, head])
+
+
+def _check_tensors(model: HfModel, pieces: Mapping[str, Piece], places: Mapping[str, Place], reader: ShardReader) -> None:
+    """Compare the tensors of the files with those of the configuration, names and shapes, before anything is written."""
+    wanted = {name for piece in pieces.values() for name in piece.sources}
     unread = {name for name in reader.names - wanted if not name.endswith("rotary_emb.inv_freq")}
     if model.values["model.share_embeddings_and_output_weights"]:
         unread.discard("lm_head.weight")
@@ -122,18 +194,17 @@ def _fill(chunk: Any, model: HfModel, reader: ShardReader) -> int:
         for name in sorted(wanted - reader.names)[:10]
     ]
     problems += [Problem(path=name, code="hf-tensors", message="has no place in the model") for name in sorted(unread)[:10]]
-    unfilled = set(parameters) - {piece.name for piece in pieces}
-    problems += [Problem(path=name, code="hf-tensors", message="is filled by no tensor") for name in sorted(unfilled)]
+    problems += [
+        Problem(path=name, code="hf-tensors", message="is filled by no tensor") for name in sorted(set(places) - set(pieces))
+    ]
+    if not problems:
+        for name, piece in pieces.items():
+            found = piece.join([torch.empty(reader.shape(source), device="meta") for source in piece.sources]).shape
+            if tuple(found) != places[name].shape:
+                message = f"has shape {list(found)}, and config.json says {list(places[name].shape)}"
+                problems.append(Problem(path=", ".join(piece.sources), code="hf-tensors", message=message))
     if problems:
-        raise NegativeAnswer(problems)
-    for piece in pieces:
-        value = piece.join([reader.read(name) for name in piece.sources])
-        parameter = parameters[piece.name]
-        if value.shape != parameter.shape:
-            message = f"has shape {list(value.shape)}, and config.json says {list(parameter.shape)}"
-            raise NegativeAnswer(Problem(path=", ".join(piece.sources), code="hf-tensors", message=message))
-        parameter.copy_(value)
-    return sum(parameter.numel() for parameter in parameters.values())
+        raise NegativeAnswer(problems[:20])
 
 
 def _tokenizer_of(source: Path) -> dict[str, Any]:
@@ -141,26 +212,3 @@ def _tokenizer_of(source: Path) -> dict[str, Any]:
     if not any(source.glob("tokenizer*")):
         return {}
     return {"tokenizer.tokenizer_type": "HuggingFaceTokenizer", "tokenizer.tokenizer_model": str(source.resolve())}
-
-
-def _save(chunk: Any, model: HfModel, root: Path, *, tokenizer: dict[str, Any]) -> Path:
-    from megatron.core import dist_checkpointing
-
-    run = model.as_run()
-    partial = folder.open_partial(root, 0)
-    content = build_content([chunk], None, common={"iteration": 0, "checkpoint_version": 3.0}, with_rng=False, is_loading=False)
-    dist_checkpointing.save(content, str(partial))
-    manifest = Manifest(
-        iteration=0,
-        consumed_train_samples=0,
-        consumed_valid_samples=0,
-        world_size=1,
-        layout="TP1 PP1 CP1",
-        identity=describe_identity(run),
-        config=to_jsonable({**run.values, **tokenizer}),
-        scheduler={},
-        core_release=compat.core_release(),
-        has_optimizer=False,
-        has_rng=False,
-    )
-    return folder.publish(partial, manifest)

@@ -35,8 +35,8 @@ class HfModel:
     values: Mapping[str, Any]
 
     def as_run(self) -> RunConfig:
-        """Return a run that builds the model on one process."""
-        return RunConfig(values=dict(self.values))
+        """Return a run that builds the model on one process, out of this project's modules."""
+        return RunConfig(values={**self.values, "engine.modules": "own"})
 
 
 def read_hf_model(folder: Path) -> HfModel:

@@ -16,49 +16,93 @@ from autorecipe.errors import EnvironmentProblem, Problem
 INDEX = "model.safetensors.index.json"
 SHARD_BYTES = 4 * 1024**3
 """Weights per written file, before the last tensor."""
+WINDOW_BYTES = 1024**3
+"""Bytes read of a mapped file before it is let go."""
 
 
 class ShardReader:
-    """The tensors of a folder by name; each file is mapped when it is first needed."""
+    """The tensors of a folder by name; one file is open at a time, and anew after each `window` bytes of it.
 
-    def __init__(self, folder: Path) -> None:
+    An open file is mapped, and what was read of it stays in this process's memory until it is closed.
+    """
+
+    def __init__(self, folder: Path, *, window_bytes: int = WINDOW_BYTES) -> None:
         """Look at the headers of every `*.safetensors` file.
 
         Args:
             folder: a Hugging Face model folder.
+            window_bytes: bytes read of a file before it is closed and opened again.
 
         Raises:
-            EnvironmentProblem: there is none, or one cannot be read.
+            EnvironmentProblem: there is none, one cannot be read, or one of the index is missing.
         """
+        self._window = window_bytes
+        self._paths: dict[str, Path] = {}
+        self._open: tuple[Path, Any] | None = None
         self._stack = contextlib.ExitStack()
-        self._files: dict[str, Any] = {}
+        self._read_bytes = 0
         paths = sorted(folder.glob("*.safetensors"))
         if not paths:
             hint = "save the model with safe_serialization=True"
             raise EnvironmentProblem(
                 Problem(path=str(folder), code="no-weights", message="holds no .safetensors file", hint=hint)
             )
+        _check_index(folder)
         for path in paths:
-            try:
-                file = self._stack.enter_context(safe_open(str(path), framework="pt"))
-            except Exception as error:  # the library raises a class of its own for damage
-                message = f"cannot be read: {error}"
-                raise EnvironmentProblem(Problem(path=str(path), code="weights-damaged", message=message)) from error
-            self._files.update(dict.fromkeys(file.keys(), file))
+            self._paths.update(dict.fromkeys(self._enter(path).keys(), path))
+        self.close()
 
     @property
     def names(self) -> set[str]:
         """Every tensor that is there."""
-        return set(self._files)
+        return set(self._paths)
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return the shape of one tensor."""
+        return tuple(self._enter(self._paths[name]).get_slice(name).get_shape())
 
     def read(self, name: str) -> torch.Tensor:
-        """Return one tensor."""
-        tensor: torch.Tensor = self._files[name].get_tensor(name)
+        """Return one tensor, with memory of its own."""
+        if self._read_bytes >= self._window:
+            self.close()
+        tensor: torch.Tensor = self._enter(self._paths[name]).get_tensor(name).clone()
+        self._read_bytes += tensor.numel() * tensor.element_size()
         return tensor
 
     def close(self) -> None:
-        """Let the files go."""
+        """Let the file go."""
         self._stack.close()
+        self._open, self._read_bytes = None, 0
+
+    def _enter(self, path: Path) -> Any:
+        if self._open is None or self._open[0] != path:
+            self.close()
+            try:
+                self._open = path, self._stack.enter_context(safe_open(str(path), framework="pt"))
+            except Exception as error:  # the library raises a class of its own for damage
+                message = f"cannot be read: {error}"
+                raise EnvironmentProblem(Problem(path=str(path), code="weights-damaged", message=message)) from error
+        return self._open[1]
+
+
+def _check_index(folder: Path) -> None:
+    """Compare the files with the index, where there is one."""
+    index = folder / INDEX
+    if not index.is_file():
+        return
+    try:
+        listed = sorted(set(json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        message = f"cannot be read: {error}"
+        raise EnvironmentProblem(Problem(path=str(index), code="weights-damaged", message=message)) from None
+    hint = f"complete the download of {folder}"
+    problems = [
+        Problem(path=str(folder / name), code="weights-missing", message="is listed in the index and is not there", hint=hint)
+        for name in listed
+        if not (folder / name).is_file()
+    ]
+    if problems:
+        raise EnvironmentProblem(problems)
 
 
 class ShardWriter:
