@@ -9,12 +9,12 @@ from autorecipe.api.model import resolve_model
 from autorecipe.api.resolve import resolve_run
 from autorecipe.errors import Problem, UsageError, unknown_name
 from autorecipe.estimate.inputs import read_inputs
-from autorecipe.plan.explain import explain_candidate, find_refusal, score
+from autorecipe.plan.coster import Coster
+from autorecipe.plan.explain import explain_candidate, find_refusal
 from autorecipe.plan.planner import make_choice, plan_layouts
 from autorecipe.plan.scaling import plan_scaling
-from autorecipe.plan.search import Coster
 from autorecipe.plan.settings import render_override
-from autorecipe.plan.splits import choose_split
+from autorecipe.plan.space import Space
 from autorecipe.record import dataclass, replace
 from autorecipe.schema.hardware import Cluster
 from autorecipe.schema.layout import Layout
@@ -134,20 +134,19 @@ def explain_layout(question: PlanQuestion, text: str) -> tuple[Choice | None, st
     """
     request, base = prepare_request(question)
     layout, micro_batch = parse_layout(text)
-    shape = request.shape
-    split = choose_split(shape.num_layers, layout.pp, layout.vp, shape.mtp_num_layers)
+    splits = Space(request).splits(layout.pp, layout.vp)
     candidate = Candidate(
         layout=layout,
         micro_batch_size=micro_batch or request.batch.micro_batch_size,
         recompute=request.policy.recompute,
-        split=split or request.policy.split,
+        split=splits[0] if splits else request.policy.split,
         fsdp=request.policy.fsdp,
     )
     refusal = find_refusal(request, candidate)
     if refusal:
         return None, refusal
     coster = Coster(request)
-    scored = score(request, candidate, coster)
+    scored = coster.score(candidate)
     choice = make_choice(request, scored, coster, base=base)
     return replace(choice, reasons=explain_candidate(request, scored, coster)), ""
 

@@ -67,15 +67,21 @@ class KernelTimes:
 
     def __init__(self, shape: ModelShape, *, policy: ExecutionPolicy, gpu: Gpu, c: Coefficients) -> None:
         self.shape, self.policy, self.gpu, self.c = shape, policy, gpu, c
-        self._known: dict[tuple[Block, Tokens], Seconds] = {}
+        self._known: dict[tuple[object, ...], Seconds] = {}
 
     def of(self, block: Block, tokens: Tokens) -> Seconds:
         """Return the seconds of one block for one micro batch, without communication."""
-        found = self._known.get((block, tokens))
+        key = block_key(block, tokens)
+        found = self._known.get(key)
         if found is None:
-            found = block_seconds(self.shape, block, tokens, self.policy, self.gpu, self.c)
-            self._known[(block, tokens)] = found
+            found = self._known[key] = block_seconds(self.shape, block, tokens, self.policy, self.gpu, self.c)
         return found
+
+
+def block_key(block: Block, tokens: Tokens) -> tuple[object, ...]:
+    """Return what the seconds of a block depend on: only experts see the expert axes."""
+    key = (block, tokens.inside, tokens.outside, tokens.samples, tokens.sequence, tokens.tp)
+    return (*key, tokens.ep, tokens.etp) if block is Block.MOE else key
 
 
 class BlockTimes:
@@ -90,14 +96,19 @@ class BlockTimes:
         self.kernels = kernels
         self.shape, self.gpu, self.c = kernels.shape, kernels.gpu, kernels.c
         self.policy = policy
-        self._blocks: dict[tuple[Block, Tokens, float], Parts] = {}
+        self._blocks: dict[float, dict[tuple[object, ...], Parts]] = {}
         self._heads: dict[tuple[float, int], Parts] = {}
 
     def of(self, block: Block, tokens: Tokens, repeats: float) -> Parts:
         """Return the parts of one block; `repeats` is the part of its layers that full recomputation runs twice."""
-        found = self._blocks.get((block, tokens, repeats))
-        if found is not None:
-            return found
+        key = block_key(block, tokens)
+        known = self._blocks.setdefault(repeats, {})
+        found = known.get(key)
+        if found is None:
+            found = known[key] = self._make(block, tokens, repeats)
+        return found
+
+    def _make(self, block: Block, tokens: Tokens, repeats: float) -> Parts:
         policy = self.policy
         seconds = self.kernels.of(block, tokens)
         parts = Parts()
@@ -113,7 +124,6 @@ class BlockTimes:
         if block is Block.MOE and tokens.ep * tokens.etp > 1:
             self._expert_parallel(parts, tokens, repeats=1.0 if "moe" in policy.recompute.modules else repeats)
         self._host(parts, seconds, repeats=repeats)
-        self._blocks[(block, tokens, repeats)] = parts
         return parts
 
     def _recomputed(self, block: Block, seconds: Seconds, repeats: float) -> Seconds:

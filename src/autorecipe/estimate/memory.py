@@ -7,11 +7,11 @@ that a search pays only for the combination. `estimate_memory` is the one-shot f
 
 from __future__ import annotations
 
-from autorecipe.estimate.overhead import judge, outside_bytes, reserved_bytes
+from autorecipe.estimate.overhead import ALLOCATED_BAND, judge, outside_bytes, reserved_bytes
 from autorecipe.estimate.stage_activations import ActivationModel
 from autorecipe.estimate.stages import Pipeline, make_pipeline
 from autorecipe.estimate.states import RankCounter, gather_bytes, state_bytes
-from autorecipe.estimate.tokens import count_tokens
+from autorecipe.estimate.tokens import Tokens, count_tokens
 from autorecipe.schema.batch import Batch
 from autorecipe.schema.blocks import layer_blocks
 from autorecipe.schema.estimate import ExecutionPolicy, MemoryEstimate, StageMemory, StageSplit
@@ -45,7 +45,6 @@ class MemoryModel:
         self.activations = ActivationModel(shape, policy=policy, kinds=self.counter.kinds, mtp_blocks=self.counter.mtp_blocks)
         self._pipelines: dict[tuple[int, int], Pipeline] = {}
         self._resident: dict[tuple[object, ...], tuple[float, ...]] = {}
-        self._active: dict[tuple[object, ...], tuple[float, ...]] = {}
 
     def pipeline(self, pp: int, vp: int) -> Pipeline:
         """Return the stages under the policy's own split."""
@@ -58,36 +57,27 @@ class MemoryModel:
         """Return the stages under any split; keep what this returns, since results are remembered by it."""
         return make_pipeline(self.layers, pp=pp, vp=vp, split=split, mtp_layers=self.shape.mtp_num_layers)
 
-    def peak_bytes(self, layout: Layout, batch: Batch, world_size: int, pipeline: Pipeline | None = None) -> float:
-        """Return the peak of allocated bytes on the worst rank; the hot path of a search.
-
-        The arguments are positional on purpose: this is called 10^5 times a second.
-        """
-        pipeline = pipeline or self.pipeline(layout.pp, layout.vp)
+    def peak_bytes(self, layout: Layout, batch: Batch, world_size: int) -> float:
+        """Return the peak of allocated bytes on the worst rank."""
+        pipeline = self.pipeline(layout.pp, layout.vp)
         dp = world_size // (layout.tp * layout.pp * layout.cp)
         microbatches = max(1, batch.global_batch_size // max(1, batch.micro_batch_size * dp))
-        key = (
-            pipeline,
-            layout.tp,
-            layout.cp,
-            layout.etp,
-            layout.ep,
-            layout.sequence_parallel,
-            min(microbatches, 2 * layout.pp * layout.vp),
-            batch.micro_batch_size,
-            batch.seq_length,
+        return self.peak_of(
+            self.resident_by_stage(layout, world_size, pipeline), pipeline, count_tokens(layout, batch), microbatches
         )
-        active = self._active.get(key)
-        if active is None:
-            active = self._active[key] = self.activations.totals(pipeline, count_tokens(layout, batch), microbatches)
-        return max(map(float.__add__, active, self._resident_by_stage(layout, world_size, pipeline)))
 
-    def resident_bytes(self, layout: Layout, world_size: int, pipeline: Pipeline | None = None) -> float:
-        """Return what stays allocated between steps on the fullest rank: a lower bound of the peak, cheaper than it."""
-        return max(self._resident_by_stage(layout, world_size, pipeline or self.pipeline(layout.pp, layout.vp)))
+    def peak_of(self, resident: tuple[float, ...], pipeline: Pipeline, tokens: Tokens, num_microbatches: int) -> float:
+        """Return the peak where the resident bytes are known; the hot path of a search (positional on purpose)."""
+        return max(map(float.__add__, self.activations.totals(pipeline, tokens, num_microbatches), resident))
 
-    def _resident_by_stage(self, layout: Layout, world_size: int, pipeline: Pipeline) -> tuple[float, ...]:
-        """Return bytes of states (and of FSDP's buffers) of each stage that differs; CP does not matter to them."""
+    def floor_of(self, resident: tuple[float, ...], pipeline: Pipeline, tokens: Tokens, num_microbatches: int) -> float:
+        """Return what no recomputation gets below; for a policy of full recomputation (positional on purpose)."""
+        return max(map(float.__add__, self.activations.floors(pipeline, tokens, num_microbatches), resident))
+
+    def resident_by_stage(self, layout: Layout, world_size: int, pipeline: Pipeline) -> tuple[float, ...]:
+        """Return bytes of states (and of FSDP's buffers) of each stage that differs: less than any peak, and the same for every
+        recomputation, micro batch and CP.
+        """
         key = (pipeline, layout.tp, layout.ep, layout.etp, world_size)
         found = self._resident.get(key)
         if found is None:
@@ -163,7 +153,7 @@ def estimate_memory(
     model = MemoryModel(shape, policy=policy)
     stages = model.estimate(layout=layout, batch=batch, world_size=world_size)
     worst = max(stages, key=lambda stage: stage.peak_bytes)
-    allocated = (worst.peak_bytes * 0.96, worst.peak_bytes * 1.04)
+    allocated = (worst.peak_bytes * ALLOCATED_BAND[0], worst.peak_bytes * ALLOCATED_BAND[1])
     reserved = reserved_bytes(worst.peak_bytes, shape=shape, policy=policy)
     outside = outside_bytes(layout, world_size=world_size, policy=policy)
     capacity = gpu.memory_bytes if gpu is not None else 0

@@ -11,6 +11,7 @@ Error: printed by bench/estimators.py.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from operator import mul
 
 from autorecipe.estimate.activations import Saved, block_activations, element_bytes
 from autorecipe.estimate.stages import Chunk, Pipeline, StagePlan, in_flight
@@ -54,12 +55,50 @@ class StageActivations:
 
 @dataclass(frozen=True)
 class _Alive:
-    """Chunks of a stage that differ, with the micro batches alive in all equal ones; `blocks` adds them up by kind."""
+    """What is alive on a stage.
+
+    Attributes:
+        chunks: chunks that differ, with the micro batches alive in all equal ones.
+        counts: blocks alive, in the order of the model's kinds.
+        present: kinds of block on the stage.
+        mtp: prediction depths alive.
+        group: number of this set of chunks, equal for stages whose chunks are alike.
+        average: micro batches alive per chunk.
+    """
 
     chunks: tuple[tuple[Chunk, int], ...]
-    blocks: tuple[tuple[Block, int], ...]
+    counts: tuple[int, ...]
+    present: frozenset[Block]
     mtp: int
+    group: int
     average: float
+
+
+class _Sizes:
+    """What each kind of block saves for given tokens, and what follows from it for a stage."""
+
+    def __init__(self, saved: Mapping[Block, Saved], kinds: tuple[Block, ...], mtp_blocks: tuple[Block, ...]) -> None:
+        self.saved = saved
+        self.kept = tuple(saved[block].kept for block in kinds)
+        self.depth = sum(saved[block].kept for block in mtp_blocks)
+        self.groups: dict[int, float] = {}
+        self._working: dict[frozenset[Block], float] = {}
+        self._largest: dict[frozenset[Block], float] = {}
+
+    def working(self, present: frozenset[Block]) -> float:
+        """Return the largest working set of these blocks, with the most that selective recomputation rebuilds at once."""
+        found = self._working.get(present)
+        if found is None:
+            again = max((self.saved[block].full - self.saved[block].kept for block in present), default=0.0)
+            found = self._working[present] = again + self.largest(present)
+        return found
+
+    def largest(self, present: frozenset[Block]) -> float:
+        """Return the largest working set of these blocks."""
+        found = self._largest.get(present)
+        if found is None:
+            found = self._largest[present] = max((self.saved[block].working for block in present), default=0.0)
+        return found
 
 
 class ActivationModel:
@@ -77,14 +116,15 @@ class ActivationModel:
     ) -> None:
         self.shape = shape
         self.policy = policy
-        self.kinds = kinds
+        self.kinds = tuple(sorted(kinds))
         self.mtp_blocks = mtp_blocks
         self.element = element_bytes(policy)
         self._shared: dict[tuple[int | bool, ...], dict[Block, Saved]] = {}
-        self._sizes: dict[tuple[int | bool, ...], dict[Block, Saved]] = {}
+        self._sizes: dict[tuple[int | bool, ...], _Sizes] = {}
         self._alive: dict[tuple[Pipeline, int], tuple[_Alive, ...]] = {}
+        self._groups: dict[tuple[object, ...], int] = {}
 
-    def sizes(self, tokens: Tokens) -> Mapping[Block, Saved]:
+    def sizes(self, tokens: Tokens) -> _Sizes:
         """Return what each kind of block saves; only experts see the expert axes, the rest is shared by layouts that differ in
         those alone.
         """
@@ -97,38 +137,43 @@ class ActivationModel:
                 others = [block for block in self.kinds if block is not Block.MOE]
                 shared = {block: block_activations(self.shape, block, tokens, self.policy) for block in others}
                 self._shared[shared_key] = shared
-            found = dict(shared)
+            saved = dict(shared)
             if Block.MOE in self.kinds:
-                found[Block.MOE] = block_activations(self.shape, Block.MOE, tokens, self.policy)
-            self._sizes[key] = found
+                saved[Block.MOE] = block_activations(self.shape, Block.MOE, tokens, self.policy)
+            found = self._sizes[key] = _Sizes(saved, self.kinds, self.mtp_blocks)
         return found
 
-    def totals(self, pipeline: Pipeline, tokens: Tokens, num_microbatches: int) -> tuple[float, ...]:
+    def floors(self, pipeline: Pipeline, tokens: Tokens, num_microbatches: int) -> list[float]:
+        """Return bytes of each stage that differs below which no recomputation gets: under full recomputation, without what is
+        rebuilt. Only for a policy of full recomputation.
+        """
+        return self.totals(pipeline, tokens, num_microbatches, rebuilds=False)
+
+    def totals(self, pipeline: Pipeline, tokens: Tokens, num_microbatches: int, *, rebuilds: bool = True) -> list[float]:
         """Return the bytes of each stage that differs; the hot path of a search."""
-        alive = self._alive_by_stage(pipeline, num_microbatches)
         sizes = self.sizes(tokens)
         boundary = self._boundary(pipeline.pp, tokens)
         is_full = self.policy.recompute.is_full
         out = []
-        for plan, state in zip(pipeline.representatives, alive, strict=True):
-            saved = working = recomputed = 0.0
-            for block, count in state.blocks:
-                size = sizes[block]
-                working = size.working if size.working > working else working
-                if not is_full:
-                    saved += count * size.kept
-                    again = size.full - size.kept
-                    recomputed = again if again > recomputed else recomputed
-            if is_full:
-                for chunk, count in state.chunks:
-                    saved += count * sum(self._chunk_saved(chunk, tokens, sizes).values())
-                    recomputed = max(recomputed, self._recomputed_group(chunk, sizes))
-            elif state.mtp:
-                for block in self.mtp_blocks:
-                    saved += state.mtp * sizes[block].kept
+        for plan, alive in zip(pipeline.representatives, self._alive_by_stage(pipeline, num_microbatches), strict=True):
             logits, head = self._loss(plan.chunks[-1], tokens)
-            out.append(saved + head + boundary + max(logits, recomputed + working))
-        return tuple(out)
+            if is_full:
+                saved = sum(count * self._full_saved(chunk, tokens, sizes.saved) for chunk, count in alive.chunks)
+                working = sizes.largest(alive.present)
+                if rebuilds:
+                    working += self._rebuilt(alive, sizes)
+            else:
+                saved = sum(map(mul, alive.counts, sizes.kept)) + alive.mtp * sizes.depth
+                working = sizes.working(alive.present)
+            out.append(saved + head + boundary + max(logits, working))
+        return out
+
+    def _rebuilt(self, alive: _Alive, sizes: _Sizes) -> float:
+        found = sizes.groups.get(alive.group)
+        if found is None:
+            found = max(self._recomputed_group(chunk, sizes.saved) for chunk, _ in alive.chunks)
+            sizes.groups[alive.group] = found
+        return found
 
     def of_stage(self, pipeline: Pipeline, plan: StagePlan, tokens: Tokens, num_microbatches: int) -> StageActivations:
         """Return the breakdown of one stage."""
@@ -136,7 +181,7 @@ class ActivationModel:
 
     def stage(self, plan: StagePlan, alive: _Alive, pipeline: Pipeline, tokens: Tokens) -> StageActivations:
         """Return activation, logit and transient bytes of one stage at its peak."""
-        sizes = self.sizes(tokens)
+        sizes = self.sizes(tokens).saved
         by_kind: dict[str, float] = {}
         working = recomputed = 0.0
         for chunk, count in alive.chunks:
@@ -179,28 +224,46 @@ class ActivationModel:
             mtp += chunk.mtp_layers * count
             for block, times in chunk.blocks.items():
                 blocks[block] = blocks.get(block, 0) + times * count
-        return _Alive(tuple(merged.values()), tuple(blocks.items()), mtp, sum(alive) / len(alive))
+        counts = tuple(blocks.get(block, 0) for block in self.kinds)
+        group = self._groups.setdefault(tuple(merged), len(self._groups))
+        return _Alive(tuple(merged.values()), counts, frozenset(blocks), mtp, group, sum(alive) / len(alive))
 
     def _chunk_saved(self, chunk: Chunk, tokens: Tokens, sizes: Mapping[Block, Saved]) -> dict[str, float]:
         """Bytes that one micro batch leaves in one chunk, by kind of block."""
-        recompute = self.policy.recompute
         kept: dict[str, float] = {}
-        if recompute.is_full:
-            entry = self.element * tokens.outside * self.shape.hidden_size
-            if recompute.method == "block":
-                covered = min(recompute.num_layers, chunk.layers)
-                rest = 1 - covered / chunk.layers if chunk.layers else 0.0
-                kept["layer inputs"] = covered * entry
+        if self.policy.recompute.is_full:
+            inputs = self._kept_inputs(chunk)
+            kept["layer inputs"] = inputs * self.element * tokens.outside * self.shape.hidden_size
+            rest = self._kept_whole(chunk)
+            if rest:
                 for block, count in chunk.blocks.items():
                     kept[block.value] = rest * count * sizes[block].full
-                return kept
-            kept["layer inputs"] = -(-chunk.layers // max(1, recompute.num_layers)) * entry
             return kept
         for block, count in chunk.blocks.items():
             kept[block.value] = count * sizes[block].kept
         for block in self.mtp_blocks if chunk.mtp_layers else ():
             kept["mtp"] = kept.get("mtp", 0.0) + chunk.mtp_layers * sizes[block].kept
         return kept
+
+    def _full_saved(self, chunk: Chunk, tokens: Tokens, sizes: Mapping[Block, Saved]) -> float:
+        """Bytes that one micro batch leaves in one chunk under full recomputation."""
+        saved = self._kept_inputs(chunk) * self.element * tokens.outside * self.shape.hidden_size
+        rest = self._kept_whole(chunk)
+        return saved + (rest * sum(count * sizes[block].full for block, count in chunk.blocks.items()) if rest else 0.0)
+
+    def _kept_inputs(self, chunk: Chunk) -> int:
+        """Layer inputs that full recomputation keeps; prediction depths are recomputed too."""
+        recompute = self.policy.recompute
+        if recompute.method == "block":
+            return min(recompute.num_layers, chunk.layers)
+        return -(-chunk.layers // max(1, recompute.num_layers)) + chunk.mtp_layers
+
+    def _kept_whole(self, chunk: Chunk) -> float:
+        """Part of a chunk's layers that full recomputation by block leaves alone."""
+        recompute = self.policy.recompute
+        if recompute.method != "block" or not chunk.layers:
+            return 0.0
+        return 1 - min(recompute.num_layers, chunk.layers) / chunk.layers
 
     def _recomputed_group(self, chunk: Chunk, sizes: Mapping[Block, Saved]) -> float:
         """Bytes of what is rebuilt at once during a backward pass."""

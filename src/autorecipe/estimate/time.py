@@ -13,7 +13,9 @@ Error: data/calibration/errors.json, reproduced by bench/estimators.py.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from collections import Counter
+from dataclasses import dataclass
+from operator import mul
 
 from autorecipe.estimate.block_time import BlockTimes, KernelTimes, Parts
 from autorecipe.estimate.coefficients import Coefficients, load_coefficients
@@ -43,10 +45,15 @@ class StepBreakdown:
 
 @dataclass(frozen=True, slots=True)
 class _Work:
-    """What one stage runs for one micro batch: (block, part recomputed as a whole) with its number, and output layers."""
+    """What each stage that differs runs for one micro batch.
 
-    blocks: tuple[tuple[Block, float, int], ...]
-    heads: int
+    Attributes:
+        kinds: (block, part recomputed as a whole) of all stages.
+        stages: for each stage how many of each kind, and how many output layers.
+    """
+
+    kinds: tuple[tuple[Block, float], ...]
+    stages: tuple[tuple[tuple[int, ...], int], ...]
 
 
 class TimeModel:
@@ -78,12 +85,15 @@ class TimeModel:
         self.memory = memory or MemoryModel(shape, policy=policy)
         self.blocks = BlockTimes(kernels or KernelTimes(shape, policy=policy, gpu=gpu, c=self.c), policy=policy)
         self.step = StepTimes(self.memory.counter, policy=policy, gpu=gpu, c=self.c)
-        self._work: dict[Pipeline, tuple[_Work, ...]] = {}
+        self._work: dict[Pipeline, _Work] = {}
 
-    def step_seconds(self, layout: Layout, batch: Batch, world_size: int, pipeline: Pipeline | None = None) -> float:
-        """Return the expected step time; the hot path of a search (positional on purpose)."""
-        pipeline = pipeline or self.memory.pipeline(layout.pp, layout.vp)
-        tokens = count_tokens(layout, batch)
+    def step_seconds(self, layout: Layout, batch: Batch, world_size: int) -> float:
+        """Return the expected step time."""
+        pipeline = self.memory.pipeline(layout.pp, layout.vp)
+        return self.seconds_of(layout, batch, world_size, pipeline, count_tokens(layout, batch))
+
+    def seconds_of(self, layout: Layout, batch: Batch, world_size: int, pipeline: Pipeline, tokens: Tokens) -> float:
+        """Return the same for given stages and token counts; the hot path of a search (positional on purpose)."""
         stages = self._stage_seconds(layout, tokens, world_size, pipeline)
         forward, backward = max(stages, key=sum)
         average = sum(weight * sum(stage) for weight, stage in zip(pipeline.weights, stages, strict=True)) / pipeline.pp
@@ -92,9 +102,9 @@ class TimeModel:
         once = sync + self.step.optimizer(layout, world_size, pipeline) + self.c.step_seconds
         return (work + once) * (1.0 + self._jitter(world_size))
 
-    def breakdown(self, layout: Layout, batch: Batch, world_size: int) -> StepBreakdown:
+    def breakdown(self, layout: Layout, batch: Batch, world_size: int, pipeline: Pipeline | None = None) -> StepBreakdown:
         """Return the same step by part."""
-        pipeline = self.memory.pipeline(layout.pp, layout.vp)
+        pipeline = pipeline or self.memory.pipeline(layout.pp, layout.vp)
         tokens = count_tokens(layout, batch)
         microbatches = microbatches_of(layout, batch, world_size)
         seconds = self._stage_seconds(layout, tokens, world_size, pipeline)
@@ -120,19 +130,15 @@ class TimeModel:
 
     def _stage_seconds(self, layout: Layout, tokens: Tokens, world_size: int, pipeline: Pipeline) -> list[tuple[float, float]]:
         """Return (forward, backward) seconds of one micro batch on each stage that differs from the others."""
-        shared = _without_experts(tokens)
         sends = self.step.pipeline(layout, tokens, world_size)
+        work = self._works(pipeline)
+        parts = [self.blocks.of(block, tokens, repeats) for block, repeats in work.kinds]
+        forwards, backwards = [part.forward for part in parts], [part.backward for part in parts]
+        head = self.blocks.head(tokens)
         stages = []
-        for index, work in enumerate(self._works(pipeline)):
-            forward, backward = sends.forward, sends.backward
-            for block, repeats, count in work.blocks:
-                parts = self.blocks.of(block, tokens if block is Block.MOE else shared, repeats)
-                forward += count * parts.forward
-                backward += count * parts.backward
-            if work.heads:
-                head = self.blocks.head(tokens)
-                forward += work.heads * head.forward
-                backward += work.heads * head.backward
+        for index, (counts, heads) in enumerate(work.stages):
+            forward = sends.forward + heads * head.forward + sum(map(mul, counts, forwards))
+            backward = sends.backward + heads * head.backward + sum(map(mul, counts, backwards))
             if self.step.shards_weights:
                 sharded = self.step.fsdp(index, layout, world_size, pipeline, forward=forward, backward=backward)
                 forward += sharded.forward
@@ -142,36 +148,40 @@ class TimeModel:
 
     def _stage_parts(self, index: int, layout: Layout, tokens: Tokens, world_size: int, pipeline: Pipeline) -> Parts:
         """Return the parts of one stage, by its index among those that differ."""
-        shared = _without_experts(tokens)
-        work = self._works(pipeline)[index]
+        work = self._works(pipeline)
+        counts, heads = work.stages[index]
         stage = Parts()
-        for block, repeats, count in work.blocks:
-            stage.merge(self.blocks.of(block, tokens if block is Block.MOE else shared, repeats), times=count)
-        if work.heads:
-            stage.merge(self.blocks.head(tokens), times=work.heads)
+        for (block, repeats), count in zip(work.kinds, counts, strict=True):
+            if count:
+                stage.merge(self.blocks.of(block, tokens, repeats), times=count)
+        if heads:
+            stage.merge(self.blocks.head(tokens), times=heads)
         stage.merge(self.step.pipeline(layout, tokens, world_size))
         if self.step.shards_weights:
             stage.merge(self.step.fsdp(index, layout, world_size, pipeline, forward=stage.forward, backward=stage.backward))
         return stage
 
-    def _works(self, pipeline: Pipeline) -> tuple[_Work, ...]:
+    def _works(self, pipeline: Pipeline) -> _Work:
         found = self._work.get(pipeline)
         if found is None:
-            found = self._work[pipeline] = tuple(self._work_of(chunks) for chunks in pipeline.chunks)
+            stages = [self._count(chunks) for chunks in pipeline.chunks]
+            kinds = tuple({kind: None for counts, _ in stages for kind in counts})
+            found = _Work(kinds, tuple((tuple(counts[kind] for kind in kinds), heads) for counts, heads in stages))
+            self._work[pipeline] = found
         return found
 
-    def _work_of(self, chunks: tuple[tuple[Chunk, int], ...]) -> _Work:
+    def _count(self, chunks: tuple[tuple[Chunk, int], ...]) -> tuple[Counter[tuple[Block, float]], int]:
         """Add up the chunks of a stage; prediction depths run each of their blocks and an output layer of their own."""
-        blocks: dict[tuple[Block, float], int] = {}
+        blocks: Counter[tuple[Block, float]] = Counter()
         heads = 0
         for chunk, times in chunks:
             repeats = self._repeated(chunk)
             for block, count in chunk.blocks.items():
-                blocks[(block, repeats)] = blocks.get((block, repeats), 0) + times * count
+                blocks[(block, repeats)] += times * count
             for block in self.memory.counter.mtp_blocks if chunk.mtp_layers else ():
-                blocks[(block, repeats)] = blocks.get((block, repeats), 0) + times * chunk.mtp_layers
+                blocks[(block, repeats)] += times * chunk.mtp_layers
             heads += times * (chunk.output + chunk.mtp_layers)
-        return _Work(tuple((block, repeats, count) for (block, repeats), count in blocks.items()), heads)
+        return blocks, heads
 
     def _repeated(self, chunk: Chunk) -> float:
         """Part of a chunk's layers that full recomputation runs twice."""
@@ -187,11 +197,6 @@ def microbatches_of(layout: Layout, batch: Batch, world_size: int) -> float:
     """Return the micro batches of a step, at least one."""
     dp = max(1, world_size // (layout.tp * layout.pp * layout.cp))
     return max(1.0, batch.global_batch_size / (batch.micro_batch_size * dp))
-
-
-def _without_experts(tokens: Tokens) -> Tokens:
-    """Only experts see the expert axes: everything else is remembered across them."""
-    return tokens if tokens.ep == tokens.etp == 1 else replace(tokens, ep=1, etp=1)
 
 
 def estimate_time(

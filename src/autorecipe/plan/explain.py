@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from autorecipe.plan.search import Coster, Scored
-from autorecipe.plan.space import Space
-from autorecipe.plan.splits import choose_split
+from autorecipe.plan.coster import Coster, Scored
+from autorecipe.plan.space import Space, recompute_options
 from autorecipe.record import replace
 from autorecipe.rules import layout as legal
 from autorecipe.schema.estimate import Verdict
@@ -22,24 +21,18 @@ AXES = ("tp", "pp", "vp", "cp", "ep", "etp")
 
 
 def explain_candidate(request: PlanRequest, chosen: Scored, coster: Coster) -> tuple[str, ...]:
-    """Return one chain per axis, such as `EP=8 not 16: 16 is 4.1% slower (...)`.
+    """Return one chain per axis, such as `EP=8 not 16: predicted 4.1% slower: ep communication 0.91 s instead of 0.52 s`.
 
     Args:
         request: what was planned.
         chosen: the candidate to explain.
         coster: prepared models of the request.
     """
-    lines = [_model_reason(request, chosen)]
-    for axis in AXES:
-        if axis in ("ep", "etp") and not request.shape.is_moe:
-            continue
-        lines += _axis_reasons(request, chosen, axis, coster)
-    lines += _micro_batch_reasons(request, chosen, coster)
-    return tuple(line for line in lines if line)
+    return tuple(_Explainer(request, chosen, coster).lines())
 
 
-def find_refusal(request: PlanRequest, candidate: Candidate) -> str:
-    """Return why a candidate is not legal on the request's cluster, or an empty text."""
+def find_refusal(request: PlanRequest, candidate: Candidate, space: Space | None = None) -> str:
+    """Return why a candidate is not legal on the request's cluster, or an empty text; `space` is a prepared one, or None."""
     layout, shape, batch = candidate.layout, request.shape, request.batch
     world = request.cluster.num_gpus
     if not layout.fits_world(world):
@@ -47,8 +40,7 @@ def find_refusal(request: PlanRequest, candidate: Candidate) -> str:
             f"{world} GPUs are not a multiple of both TP x PP x CP = {layout.dense_model_parallel_size} and "
             f"PP x EP x ETP = {layout.expert_model_parallel_size}; the smallest world is {layout.minimum_world_size}"
         )
-    space = Space(request)
-    reason = space._dense_refusal(layout.tp, layout.pp, layout.cp)
+    reason = (space or Space(request)).dense_refusal(layout.tp, layout.pp, layout.cp)
     if reason:
         return reason
     if layout.ep > 1 and not legal.experts_fit(shape.num_moe_experts or 0, layout.ep):
@@ -59,31 +51,95 @@ def find_refusal(request: PlanRequest, candidate: Candidate) -> str:
     microbatches = batch.global_batch_size // (candidate.micro_batch_size * dp)
     if not legal.microbatches_fit(microbatches, layout.pp, layout.vp):
         return f"{microbatches} micro batches do not suit the interleaved schedule of PP={layout.pp}, VP={layout.vp}"
-    if layout.pp > 1 and shape.num_layers < layout.pp * layout.vp:
+    if layout.pp > 1 and not candidate.split.explicit and shape.num_layers < layout.pp * layout.vp:
         return f"{shape.num_layers} layers are fewer than PP x VP = {layout.pp * layout.vp}"
     return ""
 
 
-def score(request: PlanRequest, candidate: Candidate, coster: Coster) -> Scored:
-    """Cost one legal candidate."""
-    batch = coster.batch(candidate.micro_batch_size)
-    layout = candidate.layout
-    peak = coster.memory_model(candidate.recompute, candidate.split, fsdp=candidate.fsdp).peak_bytes(layout, batch, coster.world)
-    dp = layout.data_parallel_size(coster.world)
-    microbatches = batch.num_microbatches(dp)
-    verdict = coster.verdict(peak, layout)
-    seconds = coster.time_model(candidate.recompute, candidate.split, fsdp=candidate.fsdp).step_seconds(
-        layout, batch, coster.world
-    )
-    return Scored(seconds, peak, verdict, candidate, microbatches)
+class _Explainer:
+    """Moves one axis at a time away from a chosen candidate and says what happens."""
+
+    def __init__(self, request: PlanRequest, chosen: Scored, coster: Coster) -> None:
+        self.request, self.chosen, self.coster = request, chosen, coster
+        self.space = Space(request)
+        self.options = recompute_options(request.shape, request.policy)
+
+    def lines(self) -> Iterable[str]:
+        """Yield the model's own line, then those of each axis."""
+        chosen, gpu = self.chosen, self.request.cluster.gpu
+        yield (
+            f"{chosen.candidate.render()}: {render_gib(chosen.peak)} of {render_gib(gpu.memory_bytes)} on the worst rank, "
+            f"{chosen.num_microbatches} micro batches a step"
+        )
+        for axis in AXES:
+            if axis in ("ep", "etp") and not self.request.shape.is_moe:
+                continue
+            yield from self._axis(axis)
+        yield from self._micro_batches()
+
+    def _axis(self, axis: str) -> Iterable[str]:
+        candidate = self.chosen.candidate
+        value = getattr(candidate.layout, axis)
+        for other in _neighbours(self.request, candidate.layout, axis):
+            moved = _move(candidate.layout, axis, other)
+            said = f"{axis.upper()}={value} not {other}"
+            splits = self.space.splits(moved.pp, moved.vp)
+            if not splits and axis == "pp":
+                # Fewer virtual stages, where the layers do not reach for as many.
+                smaller = [vp for vp in range(moved.vp - 1, 0, -1) if self.space.splits(moved.pp, vp)]
+                if smaller:
+                    moved, splits = replace(moved, vp=smaller[0]), self.space.splits(moved.pp, smaller[0])
+                    said = f"{said} (with VP={smaller[0]})"
+            if not splits:
+                yield f"{said}: {self.request.shape.num_layers} layers do not split over PP {moved.pp} x VP {moved.vp}"
+                continue
+            yield f"{said}: {self._judge(replace(candidate, layout=moved, split=splits[0]))}"
+
+    def _micro_batches(self) -> Iterable[str]:
+        candidate = self.chosen.candidate
+        size = candidate.micro_batch_size
+        for other in (size // 2, size * 2):
+            if 1 <= other <= max(self.request.max_micro_batch_size, self.request.batch.micro_batch_size):
+                yield f"MBS={size} not {other}: {self._judge(replace(candidate, micro_batch_size=other))}"
+
+    def _judge(self, candidate: Candidate) -> str:
+        """Say why a neighbour was not taken, under the recomputation that suits it."""
+        refusal = find_refusal(self.request, candidate, self.space)
+        if refusal:
+            return refusal
+        other = self._suited(candidate)
+        if other.verdict is Verdict.OOM or (other.verdict is Verdict.AT_RISK and self.chosen.verdict is Verdict.FITS):
+            word = "does not fit" if other.verdict is Verdict.OOM else "may not fit"
+            even = "" if other.candidate.recompute == candidate.recompute else f" even with recompute={_recompute(other)}"
+            return f"{word}{even} ({render_gib(other.peak)} on the worst rank)"
+        fits = "" if other.candidate.recompute == candidate.recompute else f"needs recompute={_recompute(other)}, "
+        change = 100 * (other.seconds / self.chosen.seconds - 1)
+        if change < 0:
+            return f"{fits}predicted {-change:.1f}% faster, in {render_gib(other.peak)}"
+        if change < 0.05:
+            return f"{fits}as fast; needs {render_gib(other.peak)} instead of {render_gib(self.chosen.peak)}"
+        return f"{fits}predicted {change:.1f}% slower{self._because(other)}"
+
+    def _suited(self, candidate: Candidate) -> Scored:
+        """Score a candidate under its own recomputation where that fits, else under the lightest that does, else the last."""
+        scored = self.coster.score(candidate)
+        if scored.verdict is Verdict.FITS:
+            return scored
+        tried = [self.coster.score(replace(candidate, recompute=option)) for option in self.options]
+        for verdict in (Verdict.FITS, Verdict.AT_RISK):
+            for item in (item for item in tried if item.verdict is verdict):
+                return item
+        return tried[-1]
+
+    def _because(self, other: Scored) -> str:
+        """Name the part of the step that grows most."""
+        mine, theirs = self.coster.breakdown(self.chosen.candidate), self.coster.breakdown(other.candidate)
+        part = max(theirs, key=lambda name: theirs[name] - mine.get(name, 0.0))
+        return f": {part} {theirs[part]:.2g} s instead of {mine.get(part, 0.0):.2g} s"
 
 
-def _model_reason(request: PlanRequest, chosen: Scored) -> str:
-    gpu = request.cluster.gpu
-    return (
-        f"{chosen.candidate.render()}: {render_gib(chosen.peak)} of {render_gib(gpu.memory_bytes)} on the worst rank, "
-        f"{chosen.num_microbatches} micro batches a step"
-    )
+def _recompute(scored: Scored) -> str:
+    return scored.candidate.recompute.render()
 
 
 def _neighbours(request: PlanRequest, layout: Layout, axis: str) -> Iterable[int]:
@@ -102,22 +158,6 @@ def _neighbours(request: PlanRequest, layout: Layout, axis: str) -> Iterable[int
     return [*lower[-1:], *upper[:1]]
 
 
-def _axis_reasons(request: PlanRequest, chosen: Scored, axis: str, coster: Coster) -> list[str]:
-    layout = chosen.candidate.layout
-    value = getattr(layout, axis)
-    lines = []
-    for other in _neighbours(request, layout, axis):
-        moved = _move(layout, axis, other)
-        split = choose_split(request.shape.num_layers, moved.pp, moved.vp, request.shape.mtp_num_layers)
-        name = axis.upper()
-        if split is None:
-            lines.append(f"{name}={value} not {other}: there are fewer layers than stages")
-            continue
-        candidate = replace(chosen.candidate, layout=moved, split=split)
-        lines.append(f"{name}={value} not {other}: {_verdict(request, chosen, candidate, coster)}")
-    return lines
-
-
 def _move(layout: Layout, axis: str, value: int) -> Layout:
     if axis == "tp":
         etp = value if layout.etp == layout.tp and layout.etp > 1 else layout.etp
@@ -125,30 +165,3 @@ def _move(layout: Layout, axis: str, value: int) -> Layout:
     if axis == "pp":
         return replace(layout, pp=value, vp=layout.vp if value > 1 else 1)
     return replace(layout, **{axis: value})  # type: ignore[arg-type]
-
-
-def _micro_batch_reasons(request: PlanRequest, chosen: Scored, coster: Coster) -> list[str]:
-    size = chosen.candidate.micro_batch_size
-    lines = []
-    for other in (size // 2, size * 2):
-        if other < 1 or other > max(request.max_micro_batch_size, request.batch.micro_batch_size):
-            continue
-        candidate = replace(chosen.candidate, micro_batch_size=other)
-        lines.append(f"MBS={size} not {other}: {_verdict(request, chosen, candidate, coster)}")
-    return lines
-
-
-def _verdict(request: PlanRequest, chosen: Scored, candidate: Candidate, coster: Coster) -> str:
-    refusal = find_refusal(request, candidate)
-    if refusal:
-        return refusal
-    other = score(request, candidate, coster)
-    if other.verdict is Verdict.OOM or (other.verdict is Verdict.AT_RISK and chosen.verdict is Verdict.FITS):
-        word = "does not fit" if other.verdict is Verdict.OOM else "may not fit"
-        return f"{word} ({render_gib(other.peak)} on the worst rank)"
-    change = 100 * (other.seconds / chosen.seconds - 1)
-    if change < 0:
-        return f"predicted {-change:.1f}% faster, in {render_gib(other.peak)}"
-    if change < 0.05:
-        return f"as fast; needs {render_gib(other.peak)} instead of {render_gib(chosen.peak)}"
-    return f"predicted {change:.1f}% slower"

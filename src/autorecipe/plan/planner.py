@@ -10,8 +10,9 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
 from autorecipe.estimate.time import estimate_time
-from autorecipe.plan.explain import explain_candidate, find_refusal, score
-from autorecipe.plan.search import Coster, Scored, SearchResult, pareto_front, search
+from autorecipe.plan.coster import Coster, Scored
+from autorecipe.plan.explain import explain_candidate, find_refusal
+from autorecipe.plan.search import SearchResult, search
 from autorecipe.plan.settings import candidate_overrides, label_overrides
 from autorecipe.plan.ways import find_ways_out
 from autorecipe.record import replace
@@ -65,7 +66,7 @@ def plan_layouts(
         choices.append(make_choice(request, scored, coster, base=base, findings=findings))
     notes = _notes(judge, resolve)
     shipped, refusal = _shipped(request, coster, base)
-    pareto = tuple(make_choice(request, item, coster, base=base, explain=False) for item in pareto_front(result.fitting)[:12])
+    pareto = tuple(make_choice(request, item, coster, base=base, explain=False) for item in result.pareto[:12])
     if choices:
         return Plan(
             request=request,
@@ -105,7 +106,7 @@ def make_choice(
         request.shape,
         layout=layout,
         batch=batch,
-        policy=coster.policy(candidate.recompute, candidate.split, fsdp=candidate.fsdp),
+        policy=coster.policy(candidate),
         gpu=request.cluster.gpu,
         world_size=coster.world,
     )
@@ -167,7 +168,7 @@ def _shipped(request: PlanRequest, coster: Coster, base: RunConfig | None) -> tu
     refusal = find_refusal(request, candidate)
     if refusal:
         return None, refusal
-    return make_choice(request, score(request, candidate, coster), coster, base=base), ""
+    return make_choice(request, coster.score(candidate), coster, base=base), ""
 
 
 def shipped_candidate(request: PlanRequest, layout: Layout) -> Candidate:
@@ -187,7 +188,7 @@ def _nearest(request: PlanRequest, result: SearchResult, coster: Coster, base: R
     if result.nearest is None:
         return None
     candidate = result.nearest.candidate
-    return make_choice(request, score(request, candidate, coster), coster, base=base)
+    return make_choice(request, coster.score(candidate), coster, base=base)
 
 
 def _notes(judge: _Judge, resolve: Resolve | None) -> tuple[str, ...]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from autorecipe.plan.coster import Coster
 from autorecipe.plan.planner import make_choice, replace_cluster
-from autorecipe.plan.search import Coster, search
+from autorecipe.plan.search import search
 from autorecipe.schema.plan import PlanRequest, Scaling, ScalingPoint
 
 

@@ -1,7 +1,9 @@
 """Search: walk the legal space, drop what does not fit, rank the rest by predicted step time.
 
 Formula: candidates = legal points x recomputation settings. For each point the cheapest recomputation that fits is found
-first; heavier settings of the same point are slower and need less memory, so they are costed only for the Pareto front.
+first; heavier settings of the same point are never faster and are counted as dominated. A layout whose resident bytes alone
+do not fit is dropped with all its micro batch sizes; a micro batch size that cannot fit under any recomputation drops the
+larger ones.
 Source: exhaustive enumeration; memory and time from the estimators.
 Evidence: derived.
 Start reading at `search`.
@@ -12,30 +14,15 @@ from __future__ import annotations
 import heapq
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from operator import itemgetter
+from typing import NamedTuple
 
-from autorecipe.estimate.memory import MemoryModel
-from autorecipe.estimate.overhead import outside_bytes, reserved_bytes
-from autorecipe.estimate.time import TimeModel
-from autorecipe.plan.space import Point, Space, recompute_options
-from autorecipe.schema.batch import Batch
-from autorecipe.schema.estimate import ExecutionPolicy, Recompute, Sharding, StageSplit, Verdict
-from autorecipe.schema.layout import Layout
+from autorecipe.estimate.stages import Pipeline
+from autorecipe.plan.coster import Coster, Scored
+from autorecipe.plan.space import Cell, Space, recompute_options
+from autorecipe.record import dataclass, field
+from autorecipe.schema.estimate import Recompute, Verdict
 from autorecipe.schema.plan import Candidate, PlanRequest, SearchCount
-
-ALLOCATED_BAND = (0.96, 1.04)
-"""Interval of allocated bytes around the closed form; the same as `estimate_memory` reports."""
-
-
-@dataclass(frozen=True, slots=True)
-class Scored:
-    """A candidate with the two numbers that rank it."""
-
-    seconds: float
-    peak: float
-    verdict: Verdict
-    candidate: Candidate
-    num_microbatches: int
 
 
 @dataclass(frozen=True)
@@ -45,91 +32,37 @@ class SearchResult:
     Attributes:
         fitting: candidates that fit, fastest first.
         at_risk: candidates that fit only with the lower end of the memory interval, fastest first.
-        nearest: the legal candidate with the smallest peak, fitting or not; None when nothing is legal.
+        pareto: candidates that fit and that no other beats in both time and memory, fastest first.
+        nearest: the legal candidate with the smallest peak, fitting or not; None when nothing is legal or something fits.
         count: what became of the candidates.
     """
 
     fitting: tuple[Scored, ...]
     at_risk: tuple[Scored, ...]
+    pareto: tuple[Scored, ...]
     nearest: Scored | None
     count: SearchCount
 
 
-class Coster:
-    """Memory and time of candidates of one request; models are prepared once per policy and remembered."""
+class _Found(NamedTuple):
+    """A costed candidate before it is worth an object of its own; compares by time, then memory."""
 
-    def __init__(self, request: PlanRequest) -> None:
-        self.request = request
-        self.world = request.cluster.num_gpus
-        self._memory: dict[tuple[Recompute, StageSplit, bool], MemoryModel] = {}
-        self._time: dict[tuple[Recompute, StageSplit, bool], TimeModel] = {}
-        self._limits: dict[tuple[bool, ...], tuple[float, float]] = {}
-
-    def policy(self, recompute: Recompute, split: StageSplit, *, fsdp: bool) -> ExecutionPolicy:
-        """Return the request's policy with what a candidate decides."""
-        policy = replace(self.request.policy, recompute=recompute, split=split)
-        return replace(policy, sharding=Sharding.FULL, fsdp=True) if fsdp else policy
-
-    def memory_model(self, recompute: Recompute, split: StageSplit, *, fsdp: bool) -> MemoryModel:
-        """Return the prepared memory model."""
-        key = (recompute, split, fsdp)
-        model = self._memory.get(key)
-        if model is None:
-            model = MemoryModel(self.request.shape, policy=self.policy(recompute, split, fsdp=fsdp))
-            self._memory[key] = model
-        return model
-
-    def time_model(self, recompute: Recompute, split: StageSplit, *, fsdp: bool) -> TimeModel:
-        """Return the prepared time model."""
-        key = (recompute, split, fsdp)
-        model = self._time.get(key)
-        if model is None:
-            memory = self.memory_model(recompute, split, fsdp=fsdp)
-            model = TimeModel(self.request.shape, policy=memory.policy, gpu=self.request.cluster.gpu, memory=memory)
-            self._time[key] = model
-        return model
-
-    def batch(self, micro_batch_size: int) -> Batch:
-        """Return the request's batch with another micro batch size."""
-        return replace(self.request.batch, micro_batch_size=micro_batch_size)
-
-    def limits(self, layout: Layout) -> tuple[float, float]:
-        """Return (largest peak that fits, largest peak that may fit) in allocated bytes for a layout.
-
-        Formula: `judge` is linear in the peak, so its two thresholds are solved once per set of communicators.
-        """
-        edp = self.world // layout.expert_model_parallel_size
-        dp = self.world // layout.dense_model_parallel_size
-        key = (layout.tp > 1, layout.pp > 1, layout.cp > 1, layout.ep > 1, layout.etp > 1, dp > 1, edp > 1)
-        found = self._limits.get(key)
-        if found is None:
-            policy, capacity = self.request.policy, self.request.cluster.gpu.memory_bytes
-            low, high = reserved_bytes(1.0, shape=self.request.shape, policy=policy)
-            outside = outside_bytes(layout, world_size=self.world, policy=policy)
-            fits = (capacity - outside[1]) / high
-            low_factor = max(ALLOCATED_BAND[0], low * ALLOCATED_BAND[0] / ALLOCATED_BAND[1])
-            found = (fits, (capacity - outside[0]) / low_factor)
-            self._limits[key] = found
-        return found
-
-    def verdict(self, peak: float, layout: Layout) -> Verdict:
-        """Judge a peak of allocated bytes against the GPU."""
-        fits, may_fit = self.limits(layout)
-        if peak <= fits:
-            return Verdict.FITS
-        return Verdict.AT_RISK if peak <= may_fit else Verdict.OOM
+    seconds: float
+    peak: float
+    cell: Cell
+    micro_batch_size: int
+    num_microbatches: int
+    recompute: Recompute
+    fsdp: bool
 
 
-def search(request: PlanRequest, *, keep: int = 2000, progress: Callable[[int], None] | None = None) -> SearchResult:
+def search(request: PlanRequest, *, keep: int = 300, progress: Callable[[int], None] | None = None) -> SearchResult:
     """Search every legal candidate of a request.
-
-    Recomputation settings of a point are tried from the lightest on. The first that fits ends the point: heavier ones are
-    never faster, and are counted as `dominated`.
 
     Args:
         request: what to plan.
         keep: candidates kept per list; the fastest ones stay.
-        progress: called now and then with the number of points seen.
+        progress: called now and then with the number of layouts seen.
 
     Returns:
         ranked candidates and counts.
@@ -139,16 +72,16 @@ def search(request: PlanRequest, *, keep: int = 2000, progress: Callable[[int], 
     coster = Coster(request)
     options = recompute_options(request.shape, request.policy)
     shardings = (False, True) if request.with_fsdp and not request.policy.fsdp else (request.policy.fsdp,)
-    batches = {size: coster.batch(size) for size in space.mbs_values}
     tally = _Tally()
-    for seen, point in enumerate(space.walk()):
+    costings = [_Costing(coster, options, fsdp=fsdp, tally=tally) for fsdp in shardings]
+    for seen, cell in enumerate(space.walk()):
         if progress is not None and seen % 1000 == 0:
             progress(seen)
-        for fsdp in shardings:
-            if fsdp and (point.layout.pp > 1 or point.layout.tp > 2):
-                space.illegal["FSDP is planned only without PP and with TP up to 2"] += len(options)
+        for costing in costings:
+            if costing.fsdp and (cell.layout.pp > 1 or cell.layout.tp > 2):
+                space.illegal["FSDP is planned only without PP and with TP up to 2"] += len(options) * len(cell.sizes)
                 continue
-            _cost_point(point, fsdp, options, batches[point.micro_batch_size], coster, tally)
+            costing.cost(cell)
     count = SearchCount(
         considered=space.considered - space.legal + tally.seen,
         illegal=dict(space.illegal),
@@ -158,10 +91,12 @@ def search(request: PlanRequest, *, keep: int = 2000, progress: Callable[[int], 
         dominated=tally.dominated,
         seconds=time.perf_counter() - started,
     )
+    nearest = tally.nearest
     return SearchResult(
-        fitting=tuple(heapq.nsmallest(keep, tally.fitting, key=_rank)),
-        at_risk=tuple(heapq.nsmallest(keep, tally.at_risk, key=_rank)),
-        nearest=tally.nearest,
+        fitting=_ranked(tally.fitting, keep, Verdict.FITS),
+        at_risk=_ranked(tally.at_risk, keep, Verdict.AT_RISK),
+        pareto=_pareto(tally.fitting),
+        nearest=_scored(nearest, Verdict.OOM) if nearest else None,
         count=count,
     )
 
@@ -170,9 +105,9 @@ def search(request: PlanRequest, *, keep: int = 2000, progress: Callable[[int], 
 class _Tally:
     """Running lists and counts of one search."""
 
-    fitting: list[Scored] = field(default_factory=list)
-    at_risk: list[Scored] = field(default_factory=list)
-    nearest: Scored | None = None
+    fitting: list[_Found] = field(default_factory=list)
+    at_risk: list[_Found] = field(default_factory=list)
+    nearest: _Found | None = None
     oom: int = 0
     dominated: int = 0
 
@@ -182,60 +117,86 @@ class _Tally:
         return len(self.fitting) + len(self.at_risk) + self.oom + self.dominated
 
 
-def _cost_point(point: Point, fsdp: bool, options: tuple[Recompute, ...], batch: Batch, coster: Coster, tally: _Tally) -> None:
-    """Cost the recomputation settings of one point until one fits.
+class _Costing:
+    """Costs one layout after another, with or without fully sharded weights."""
 
-    Two cheap tests come first: what stays allocated between steps is the same for every setting, and the last setting needs
-    the least memory of all; when either does not fit, none does.
-    """
-    fits, may_fit = coster.limits(point.layout)
-    last = options[-1]
-    model = coster.memory_model(last, point.split, fsdp=fsdp)
-    least = model.resident_bytes(point.layout, coster.world)
-    if least <= may_fit:
-        least = model.peak_bytes(point.layout, batch, coster.world)
-    if least > may_fit:
-        tally.oom += len(options)
-        if tally.nearest is None or least < tally.nearest.peak:
-            peak = model.peak_bytes(point.layout, batch, coster.world)
-            if tally.nearest is None or peak < tally.nearest.peak:
-                candidate = _candidate(point, last, fsdp)
-                tally.nearest = Scored(float("inf"), peak, Verdict.OOM, candidate, point.num_microbatches)
-        return
-    for index, recompute in enumerate(options):
-        peak = coster.memory_model(recompute, point.split, fsdp=fsdp).peak_bytes(point.layout, batch, coster.world)
-        if peak > may_fit:
-            tally.oom += 1
-            continue
-        seconds = coster.time_model(recompute, point.split, fsdp=fsdp).step_seconds(point.layout, batch, coster.world)
-        verdict = Verdict.FITS if peak <= fits else Verdict.AT_RISK
-        scored = Scored(seconds, peak, verdict, _candidate(point, recompute, fsdp), point.num_microbatches)
-        if verdict is Verdict.FITS:
-            tally.fitting.append(scored)
-            tally.dominated += len(options) - index - 1
+    def __init__(self, coster: Coster, options: tuple[Recompute, ...], *, fsdp: bool, tally: _Tally) -> None:
+        self.coster, self.options, self.fsdp, self.tally = coster, options, fsdp, tally
+        self.memory = [coster.memory_model(option, fsdp=fsdp) for option in options]
+        self.time = [coster.time_model(option, fsdp=fsdp) for option in options]
+
+    def cost(self, cell: Cell) -> None:
+        """Cost the micro batch sizes and recomputation settings of one layout, smallest micro batch first.
+
+        More samples at once never need less memory, so a size that does not fit drops the larger ones.
+        """
+        pipeline = self.coster.pipeline(cell.layout.pp, cell.layout.vp, cell.split)
+        resident = self.memory[0].resident_by_stage(cell.layout, self.coster.world, pipeline)
+        may_fit = self.coster.limits(cell.layout)[1]
+        known_to_fit = max(resident) <= may_fit
+        for index, (size, microbatches) in enumerate(cell.sizes):
+            if not known_to_fit or not self._cost_size(cell, size, microbatches, pipeline, resident):
+                self.tally.oom += len(self.options) * (len(cell.sizes) - index)
+                self._note_nearest(cell, size, microbatches, pipeline, resident)
+                return
+
+    def _cost_size(self, cell: Cell, size: int, microbatches: int, pipeline: Pipeline, resident: tuple[float, ...]) -> bool:
+        """Cost one micro batch size, recomputation from the lightest on until one fits; return whether any may fit."""
+        layout, coster, tally = cell.layout, self.coster, self.tally
+        fits, may_fit = coster.limits(layout)
+        tokens, batch = coster.tokens(layout, size), coster.batch(size)
+        peaks = [self.memory[0].peak_of(resident, pipeline, tokens, microbatches)]
+        if peaks[0] > fits:
+            if self.memory[-1].floor_of(resident, pipeline, tokens, microbatches) > may_fit:
+                return False
+            peaks += [model.peak_of(resident, pipeline, tokens, microbatches) for model in self.memory[1:]]
+            if min(peaks) > may_fit:
+                return False
+        for number, peak in enumerate(peaks):
+            if peak > may_fit:
+                tally.oom += 1
+                continue
+            seconds = self.time[number].seconds_of(layout, batch, coster.world, pipeline, tokens)
+            found = _Found(seconds, peak, cell, size, microbatches, self.options[number], self.fsdp)
+            if peak <= fits:
+                tally.fitting.append(found)
+                tally.dominated += len(self.options) - number - 1
+                break
+            tally.at_risk.append(found)
+        return True
+
+    def _note_nearest(self, cell: Cell, size: int, microbatches: int, pipeline: Pipeline, resident: tuple[float, ...]) -> None:
+        """Remember what comes closest to fitting, as long as nothing fits."""
+        tally, nearest = self.tally, self.tally.nearest
+        if tally.fitting or tally.at_risk or (nearest is not None and nearest.peak <= max(resident)):
             return
-        tally.at_risk.append(scored)
+        tokens = self.coster.tokens(cell.layout, size)
+        for option, model in zip(self.options, self.memory, strict=True):
+            peak = model.peak_of(resident, pipeline, tokens, microbatches)
+            if tally.nearest is None or peak < tally.nearest.peak:
+                tally.nearest = _Found(float("inf"), peak, cell, size, microbatches, option, self.fsdp)
 
 
-def _candidate(point: Point, recompute: Recompute, fsdp: bool) -> Candidate:
-    return Candidate(
-        layout=point.layout,
-        micro_batch_size=point.micro_batch_size,
-        recompute=recompute,
-        split=point.split,
-        fsdp=fsdp,
-    )
+def _ranked(found: list[_Found], keep: int, verdict: Verdict) -> tuple[Scored, ...]:
+    """Return the fastest, by time, then memory, then the plainest layout, so that equals come out the same way each time."""
+    best = [_scored(item, verdict) for item in heapq.nsmallest(keep, found, key=itemgetter(0, 1))]
+    return tuple(sorted(best, key=lambda scored: (scored.seconds, scored.peak, scored.candidate.render())))
 
 
-def _rank(scored: Scored) -> tuple[float, float, str]:
-    """Order by time, then memory, then the plainest layout, so that equal candidates come out the same way each time."""
-    return (scored.seconds, scored.peak, scored.candidate.render())
-
-
-def pareto_front(scored: tuple[Scored, ...]) -> tuple[Scored, ...]:
-    """Return the candidates that no other beats in both time and memory, fastest first."""
-    front: list[Scored] = []
-    for item in sorted(scored, key=_rank):
+def _pareto(found: list[_Found]) -> tuple[Scored, ...]:
+    front: list[_Found] = []
+    for item in sorted(found, key=itemgetter(0, 1)):
         if not front or item.peak < front[-1].peak:
             front.append(item)
-    return tuple(front)
+    return tuple(_scored(item, Verdict.FITS) for item in front)
+
+
+def _scored(found: _Found, verdict: Verdict) -> Scored:
+    candidate = Candidate(
+        layout=found.cell.layout,
+        micro_batch_size=found.micro_batch_size,
+        recompute=found.recompute,
+        split=found.cell.split,
+        fsdp=found.fsdp,
+    )
+    return Scored(found.seconds, found.peak, verdict, candidate, found.num_microbatches)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
-from autorecipe.plan.splits import choose_split
+from autorecipe.plan.splits import choose_split, head_layers
+from autorecipe.record import dataclass, field
 from autorecipe.rules import layout as legal
 from autorecipe.rules.release import DEFAULT_CORE
 from autorecipe.schema.estimate import ExecutionPolicy, LayerImplementation, Recompute, StageSplit
@@ -22,14 +22,19 @@ MAX_PP = 128
 """Largest pipeline tried; deeper ones have not been published for language models."""
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
-    """One legal layout with its micro batch size and split; recomputation is decided later."""
+@dataclass(frozen=True)
+class Cell:
+    """One legal layout and split with the micro batch sizes that are legal on it; recomputation is decided later.
+
+    Attributes:
+        layout: parallel layout.
+        split: how layers fall on stages.
+        sizes: (micro batch size, micro batches of a step), smallest size first.
+    """
 
     layout: Layout
-    micro_batch_size: int
-    num_microbatches: int
     split: StageSplit
+    sizes: tuple[tuple[int, int], ...]
 
 
 @dataclass
@@ -60,13 +65,14 @@ class Space:
             if size <= max(self.request.max_micro_batch_size, self.request.batch.micro_batch_size)
         ]
         self.vp_values = [size for size in range(1, shape.num_layers + 1) if size <= 16]
+        self.head = round(head_layers(shape, self.request.batch.seq_length), 2)
 
-    def walk(self) -> Iterator[Point]:
-        """Yield every legal point; counts what is refused by rule."""
+    def walk(self) -> Iterator[Cell]:
+        """Yield every legal layout with its micro batch sizes; counts what is refused by rule."""
         for pp in self.pp_values:
             for tp in self.tp_values:
                 for cp in self.cp_values:
-                    reason = self._dense_refusal(tp, pp, cp)
+                    reason = self.dense_refusal(tp, pp, cp)
                     if reason:
                         self._refuse(reason, len(self.ep_values) * self._etp_count(tp) * self._inner)
                         continue
@@ -83,7 +89,7 @@ class Space:
         self.considered += combinations
         self.illegal[reason] += combinations
 
-    def _dense_refusal(self, tp: int, pp: int, cp: int) -> str:
+    def dense_refusal(self, tp: int, pp: int, cp: int) -> str:
         """Return why a dense mesh is not legal, or an empty text."""
         shape, batch = self.request.shape, self.request.batch
         if self.world % (tp * pp * cp):
@@ -112,7 +118,7 @@ class Space:
             return True
         return self.request.shape.num_attention_heads % (tp * cp) == 0
 
-    def _expert_axes(self, tp: int, pp: int, cp: int) -> Iterator[Point]:
+    def _expert_axes(self, tp: int, pp: int, cp: int) -> Iterator[Cell]:
         shape = self.request.shape
         for ep in self.ep_values:
             for etp in (1, tp) if tp > 1 and shape.is_moe else (1,):
@@ -124,34 +130,50 @@ class Space:
                     continue
                 yield from self._batch_axes(tp, pp, cp, ep, etp)
 
-    def _batch_axes(self, tp: int, pp: int, cp: int, ep: int, etp: int) -> Iterator[Point]:
-        gbs = self.request.batch.global_batch_size
+    def _batch_axes(self, tp: int, pp: int, cp: int, ep: int, etp: int) -> Iterator[Cell]:
         dp = self.world // (tp * pp * cp)
         for vp in self.vp_values if pp > 1 else (1,):
-            split = self._split(pp, vp)
-            if split is None:
+            splits = self.splits(pp, vp)
+            if not splits:
                 self._refuse("layers do not split over PP x VP", len(self.mbs_values))
                 continue
             layout = Layout(tp=tp, pp=pp, vp=vp, cp=cp, ep=ep, etp=etp, sequence_parallel=tp > 1)
-            for mbs in self.mbs_values:
-                self.considered += 1
-                if not legal.batch_fits(gbs, mbs, dp):
-                    self.illegal["global batch is not a multiple of MBS x DP"] += 1
-                    continue
-                microbatches = gbs // (mbs * dp)
-                if not legal.microbatches_fit(microbatches, pp, vp):
-                    self.illegal["too few micro batches, or a wrong number, for the interleaved schedule"] += 1
-                    continue
-                self.legal += 1
-                yield Point(layout, mbs, microbatches, split)
+            sizes = self._sizes(dp, pp, vp, times=len(splits))
+            if sizes:
+                for split in splits:
+                    yield Cell(layout, split, sizes)
         if pp == 1:
             self._refuse("VP without pipeline stages", (len(self.vp_values) - 1) * len(self.mbs_values))
 
-    def _split(self, pp: int, vp: int) -> StageSplit | None:
-        shape = self.request.shape
+    def _sizes(self, dp: int, pp: int, vp: int, *, times: int) -> tuple[tuple[int, int], ...]:
+        """Return (micro batch size, micro batches) of every legal size; each counts once for each split."""
+        gbs = self.request.batch.global_batch_size
+        sizes = []
+        for mbs in self.mbs_values:
+            if not legal.batch_fits(gbs, mbs, dp):
+                self._refuse("global batch is not a multiple of MBS x DP", times)
+                continue
+            microbatches = gbs // (mbs * dp)
+            if not legal.microbatches_fit(microbatches, pp, vp):
+                self._refuse("too few micro batches, or a wrong number, for the interleaved schedule", times)
+                continue
+            sizes.append((mbs, microbatches))
+        self.considered += times * len(sizes)
+        self.legal += times * len(sizes)
+        return tuple(sizes)
+
+    def splits(self, pp: int, vp: int) -> tuple[StageSplit, ...]:
+        """Return the splits tried for PP x VP: the planner's own, and the recipe's where it has one for these stages."""
+        request, shape = self.request, self.request.shape
         if shape.is_hybrid and (shape.num_layers % pp or vp > 1):
-            return None
-        return choose_split(shape.num_layers, pp, vp, shape.mtp_num_layers)
+            return ()
+        found: tuple[StageSplit | None, ...] = (StageSplit(),)
+        if not shape.is_hybrid:
+            found = (choose_split(shape.num_layers, pp, vp, shape.mtp_num_layers, self.head),)
+        given, layout = request.policy.split, request.layout
+        if layout is not None and (layout.pp, layout.vp) == (pp, vp) and given not in found:
+            found = (*found, given)
+        return tuple(split for split in found if split is not None)
 
 
 def tensor_parallel_limit(request: PlanRequest) -> int:

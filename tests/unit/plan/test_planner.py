@@ -1,55 +1,117 @@
 import itertools
-import math
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from autorecipe.api.plan import PlanQuestion, explain_layout, parse_layout, plan_curve, plan_run, prepare_request
+from autorecipe.catalog.hardware import load_gpus
 from autorecipe.config.overrides import parse_overrides
 from autorecipe.errors import UsageError
-from autorecipe.plan.explain import find_refusal, score
-from autorecipe.plan.search import Coster, pareto_front, search
+from autorecipe.estimate.pipeline_layout import parse_pipeline_layout
+from autorecipe.plan.coster import Coster
+from autorecipe.plan.explain import find_refusal
+from autorecipe.plan.search import search
 from autorecipe.plan.settings import render_override
-from autorecipe.plan.space import recompute_options
-from autorecipe.plan.splits import choose_split, render_pipeline_layout
-from autorecipe.schema import Severity
-from autorecipe.schema.estimate import Verdict
+from autorecipe.plan.space import Space, recompute_options
+from autorecipe.plan.splits import choose_split, head_layers, render_pipeline_layout
+from autorecipe.record import replace
+from autorecipe.schema import Batch, Cluster, ModelShape, Severity
+from autorecipe.schema.estimate import ExecutionPolicy, StageSplit, Verdict
 from autorecipe.schema.layout import Layout
-from autorecipe.schema.plan import Candidate, Scaling
+from autorecipe.schema.plan import Candidate, PlanRequest, Scaling
 
 DENSE = PlanQuestion(recipe="llama3_8b_pretrain_config", num_gpus=8, gpu="h100", max_micro_batch_size=2)
 MOE = PlanQuestion(recipe="qwen3_30b_a3b_pretrain_config", num_gpus=16, gpu="h100", max_micro_batch_size=2)
 
 
-def brute_force(request):
-    """Every combination of axis values, each judged on its own by the slow path."""
+def brute_force(request, sizes=(1, 2)):
+    """Every combination of axis values, each judged on its own: (candidates that fit, candidates that may fit)."""
     shape, world = request.shape, request.cluster.num_gpus
-    coster = Coster(request)
-    best = math.inf
-    powers = [2**power for power in range(int(math.log2(world)) + 1)]
+    coster, space = Coster(request), Space(request)
+    head = round(head_layers(shape, request.batch.seq_length), 2)
+    divisors = [size for size in range(1, world + 1) if world % size == 0]
     experts = [size for size in range(1, (shape.num_moe_experts or 1) + 1) if (shape.num_moe_experts or 1) % size == 0]
-    for tp, pp, cp, vp, ep in itertools.product(powers, powers, powers, range(1, 17), experts):
-        if tp * pp * cp > world or (pp == 1 and vp > 1) or (tp > request.cluster.gpus_per_node):
+    fits, may_fit = [], []
+    for tp, pp, cp, vp, ep in itertools.product(divisors, divisors, divisors, range(1, 17), experts):
+        if tp * pp * cp > world or pp > shape.num_layers or (pp == 1 and vp > 1):
             continue
-        split = choose_split(shape.num_layers, pp, vp, shape.mtp_num_layers)
+        if cp & (cp - 1) or shape.num_attention_heads % tp:
+            continue
+        split = choose_split(shape.num_layers, pp, vp, shape.mtp_num_layers, head)
         if split is None:
             continue
         for etp in {1, tp} if shape.is_moe else {1}:
+            if (shape.moe_ffn_hidden_size or 0) % etp:
+                continue
             layout = Layout(tp=tp, pp=pp, vp=vp, cp=cp, ep=ep, etp=etp, sequence_parallel=tp > 1)
-            for mbs in (1, 2):
+            for size in sizes:
                 for recompute in recompute_options(shape, request.policy):
-                    candidate = Candidate(layout=layout, micro_batch_size=mbs, recompute=recompute, split=split)
-                    if find_refusal(request, candidate):
-                        continue
-                    scored = score(request, candidate, coster)
+                    candidate = Candidate(layout=layout, micro_batch_size=size, recompute=recompute, split=split)
+                    if find_refusal(request, candidate, space):
+                        break
+                    scored = coster.score(candidate)
                     if scored.verdict is Verdict.FITS:
-                        best = min(best, scored.seconds)
-    return best
+                        fits.append(scored)
+                        break
+                    if scored.verdict is Verdict.AT_RISK:
+                        may_fit.append(scored)
+    return fits, may_fit
 
 
 @pytest.mark.parametrize("question", [DENSE, MOE], ids=["dense", "moe"])
 def test_search_finds_what_brute_force_finds(question):
     request, _ = prepare_request(question)
-    assert search(request).fitting[0].seconds == pytest.approx(brute_force(request), rel=1e-9)
+    found = search(request)
+    fits, may_fit = brute_force(replace(request, layout=None))
+    assert found.fitting[0].seconds == pytest.approx(min(scored.seconds for scored in fits), rel=1e-9)
+    assert (found.count.fitting, found.count.at_risk) == (len(fits), len(may_fit))
+
+
+@st.composite
+def small_requests(draw):
+    """Small models on few GPUs with little memory, so that some layouts fit and some do not."""
+    is_moe = draw(st.booleans())
+    layers = draw(st.integers(2, 7))
+    shape = ModelShape(
+        num_layers=layers,
+        hidden_size=512,
+        ffn_hidden_size=draw(st.sampled_from([1024, 1536])),
+        num_attention_heads=8,
+        num_query_groups=draw(st.sampled_from([2, 4, 8])),
+        kv_channels=64,
+        vocab_size=draw(st.sampled_from([1024, 64000])),
+        seq_length=1024,
+        num_moe_experts=draw(st.sampled_from([4, 6, 8])) if is_moe else None,
+        moe_router_topk=2 if is_moe else None,
+        moe_ffn_hidden_size=draw(st.sampled_from([256, 384])) if is_moe else None,
+        moe_layer_pattern=(False, *(True,) * (layers - 1)) if is_moe else (),
+        mtp_num_layers=draw(st.integers(0, 1)) if is_moe else 0,
+    )
+    gpu = replace(load_gpus()["h100"], memory_bytes=draw(st.integers(1_500, 6_000)) * 10**6, gpus_per_node=4)
+    world = draw(st.sampled_from([4, 6, 8]))
+    return PlanRequest(
+        shape=shape,
+        batch=Batch(global_batch_size=draw(st.sampled_from([8, 24])), micro_batch_size=1, seq_length=8192),
+        policy=ExecutionPolicy(cross_entropy=draw(st.sampled_from(["unfused", "te"]))),
+        cluster=Cluster(gpu=gpu, num_gpus=world, gpus_per_node=4),
+        max_micro_batch_size=4,
+    )
+
+
+@settings(max_examples=12, deadline=None)
+@given(request=small_requests())
+def test_search_equals_brute_force_on_small_spaces(request):
+    found = search(request, keep=10_000)
+    sizes = [size for size in (1, 2, 3, 4) if request.batch.global_batch_size % size == 0]
+    fits, may_fit = brute_force(request, sizes)
+    assert sorted(scored.seconds for scored in found.fitting) == pytest.approx(sorted(scored.seconds for scored in fits))
+    assert sorted(scored.peak for scored in found.at_risk) == pytest.approx(sorted(scored.peak for scored in may_fit))
+    front = {(scored.seconds, scored.peak) for scored in found.pareto}
+    for scored in fits:
+        beaten = [one for one in fits if one.seconds <= scored.seconds and one.peak <= scored.peak]
+        is_best = all((one.seconds, one.peak) == (scored.seconds, scored.peak) for one in beaten)
+        assert ((scored.seconds, scored.peak) in front) == is_best
 
 
 @pytest.mark.parametrize("question", [DENSE, MOE], ids=["dense", "moe"])
@@ -75,14 +137,6 @@ def test_overrides_are_legal_in_the_grammar():
     texts = [render_override(path, value) for path, value in choice.overrides.items()]
     parsed = parse_overrides(texts, open_catalog().schema())
     assert [item.path for item in parsed] == list(choice.overrides)
-
-
-def test_pareto_front_is_not_beaten():
-    request, _ = prepare_request(DENSE)
-    fitting = search(request).fitting
-    front = pareto_front(fitting)
-    for item in front:
-        assert not [other for other in fitting if other.seconds < item.seconds and other.peak < item.peak]
 
 
 def test_nothing_fits_says_what_would():
@@ -139,4 +193,32 @@ def test_uneven_split_covers_every_layer(layers, pp, vp):
     text = render_pipeline_layout(split, mtp_layers=0)
     assert text.startswith("E")
     assert text.endswith("L")
-    assert text.count("|") == pp * vp - 1
+    assert parse_pipeline_layout(text).layers == split.explicit
+
+
+def test_output_layer_and_prediction_depths_lighten_the_last_stage():
+    # A 671B mixture of experts: output layer, one prediction depth and its output layer weigh as much as 3.6 layers.
+    split = choose_split(61, 16, 1, 1, 3.6)
+    assert split.explicit[-1] <= 1
+    assert max(split.explicit[:-1]) == 4
+    assert split.mtp_chunk == 15
+    assert render_pipeline_layout(split, mtp_layers=1).endswith("mL")
+    # A head of a tenth of a layer is no reason to leave the even split.
+    assert choose_split(32, 4, 2, 0, 0.1) == StageSplit()
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    layers=st.integers(2, 100),
+    pp=st.sampled_from([2, 3, 4, 8, 16]),
+    vp=st.sampled_from([1, 2, 3, 4, 8]),
+    head=st.floats(0, 6),
+)
+def test_no_split_makes_the_slowest_stage_slower_than_an_even_one(layers, pp, vp, head):
+    split = choose_split(layers, pp, vp, 0, head)
+    if split is None or not split.explicit:
+        return
+    stages = [sum(split.explicit[stage::pp]) for stage in range(pp)]
+    assert sum(stages) == layers
+    slowest = max(*stages[:-1], stages[-1] + head)
+    assert slowest <= max(-(-layers // pp), layers // pp + head) + 1e-9
