@@ -111,6 +111,54 @@ def train_there(folder: Path, kind: str, start: dict[str, torch.Tensor]) -> list
     return losses
 
 
+def drop_here_and_there(rate: float = 0.3) -> dict[str, list[list[float]]]:
+    """Return outputs and gradients of one DoRA layer with dropout of either side, under the same mask."""
+    import peft
+    from megatron.core.tensor_parallel import RowParallelLinear, model_parallel_cuda_manual_seed
+    from megatron.core.transformer import TransformerConfig
+
+    from autorecipe.engine.adapters.layers import adapt
+
+    run = RunConfig(
+        values={"peft._class": "DoRA", "peft.dim": 4, "peft.alpha": 8, "peft.dropout": rate, "peft.lora_B_init_method": "normal"}
+    )
+    settings = read_adapter(run)
+    assert settings is not None
+    parallel.initialize(RunConfig(values={"model.hidden_dropout": 0.0, "model.position_embedding_type": "rope"}))
+    config = TransformerConfig(num_layers=1, hidden_size=16, num_attention_heads=1, use_cpu_initialization=True)
+    ours = RowParallelLinear(
+        16, 12, config=config, init_method=torch.nn.init.normal_, bias=False, input_is_parallel=True, skip_bias_add=True
+    )
+    theirs = torch.nn.Sequential(torch.nn.Linear(16, 12, bias=False))
+    theirs[0].weight.data.copy_(ours.weight)
+    adapt(ours, settings, name="layer.linear_proj", seed=1)
+    wrapped = peft.get_peft_model(
+        theirs, peft.LoraConfig(r=4, lora_alpha=8, lora_dropout=rate, use_dora=True, target_modules=["0"])
+    )
+    layer = wrapped.base_model.model[0]
+    layer.lora_A["default"].weight.data.copy_(ours.adapter.linear_in.weight)
+    layer.lora_B["default"].weight.data.copy_(ours.adapter.linear_out.weight)
+    for magnitude in (ours.adapter.magnitude.data, layer.lora_magnitude_vector["default"].weight.data):
+        magnitude.fill_(2.5)
+    features = torch.randn(6, 1, 16)
+    found = {}
+    for name, module in (("here", ours.train()), ("there", wrapped.train())):
+        x = features.clone().requires_grad_(True)
+        model_parallel_cuda_manual_seed(5, force_reset_rng=True)
+        if name == "there":  # the generator that a row-parallel layer draws the mask of its input's columns from
+            from megatron.core.tensor_parallel import get_cuda_rng_tracker
+
+            with get_cuda_rng_tracker().fork():
+                output = module(x)
+        else:
+            output, _ = module(x)
+        output.square().sum().backward()
+        up = ours.adapter.linear_out.weight if name == "here" else layer.lora_B["default"].weight
+        found[name] = [output.flatten().tolist(), x.grad.flatten().tolist(), up.grad.flatten().tolist()]
+    parallel.shut_down()
+    return found
+
+
 if __name__ == "__main__":
     place = Path(sys.argv[1])
     import_weights(place / "hf", place / "mcore")
@@ -119,3 +167,4 @@ if __name__ == "__main__":
         here, start = train_here(place, kind)
         found[kind] = {"here": here, "there": train_there(place, kind, start)}
     print("TRACES " + json.dumps(found))
+    print("DROPPED " + json.dumps(drop_here_and_there()))

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.e2e.conftest import ROOT
@@ -21,16 +22,22 @@ KINDS = ("LoRA", "DoRA")
 
 
 @pytest.fixture(scope="module")
-def traces(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, list[float]]]:
-    """Give 20 losses by kind of adapter and side."""
+def printed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Give what both sides found: 20 losses by kind of adapter and side, and one layer with dropout."""
     folder = tmp_path_factory.mktemp("pair")
     make_model("llama2", folder / "hf")
     command = [sys.executable, str(Path(__file__).with_name("peft_pair.py")), str(folder), *KINDS]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT / "src")}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
-    [line] = [line for line in done.stdout.splitlines() if line.startswith("TRACES ")]
-    found: dict[str, dict[str, list[float]]] = json.loads(line.removeprefix("TRACES "))
+    lines = [line.partition(" ") for line in done.stdout.splitlines()]
+    return {name: json.loads(text) for name, _, text in lines if name in ("TRACES", "DROPPED")}
+
+
+@pytest.fixture(scope="module")
+def traces(printed: dict[str, Any]) -> dict[str, dict[str, list[float]]]:
+    """Give 20 losses by kind of adapter and side."""
+    found: dict[str, dict[str, list[float]]] = printed["TRACES"]
     return found
 
 
@@ -45,3 +52,10 @@ def test_twenty_steps_lose_what_peft_loses(traces: dict[str, dict[str, list[floa
 
 def test_the_two_kinds_do_not_train_alike(traces: dict[str, dict[str, list[float]]]) -> None:
     assert abs(traces["LoRA"]["here"][-1] - traces["DoRA"]["here"][-1]) > 1e-3
+
+
+def test_dropout_in_dora_acts_as_in_peft(printed: dict[str, Any]) -> None:
+    """The same mask: the same output and gradients, in which the base's own product sees no dropout."""
+    here, there = printed["DROPPED"]["here"], printed["DROPPED"]["there"]
+    for ours, theirs in zip(here, there, strict=True):
+        assert ours == pytest.approx(theirs, rel=1e-4, abs=1e-4)

@@ -7,6 +7,7 @@ Leaves out: the layers themselves (`layers`), and which of a model's modules are
 from __future__ import annotations
 
 import fnmatch
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -27,9 +28,12 @@ _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "normalize_moe_lora": (False,),
     "params_to_save": ([], ()),
     "sequence_parallel_input_regather": (False,),
-    "share_expert_adapters": (True,),
+    "share_expert_adapters": (True, False),
 }
-"""Fields that this engine does not act on -> values besides unset that ask for nothing."""
+"""Fields -> values besides unset that this engine acts on, or that ask for nothing."""
+
+
+_LOCAL_EXPERT = re.compile(r"\.local_experts\.\d+")
 
 
 def is_adapter_key(key: str) -> bool:
@@ -51,6 +55,7 @@ class AdapterSettings:
         excluded: names or patterns that are left out; only without targets.
         a_init: how the down projection starts.
         b_init: how the up projection starts; `zero` makes the first step that of the model itself.
+        shares_experts: whether all experts of a layer share one adapter, as grouped ones do in Bridge unless told otherwise.
     """
 
     kind: str
@@ -62,6 +67,7 @@ class AdapterSettings:
     excluded: tuple[str, ...]
     a_init: str
     b_init: str
+    shares_experts: bool = False
 
     @property
     def scale(self) -> float:
@@ -76,7 +82,9 @@ class AdapterSettings:
         """
         patterns = self.targets or self.excluded
         name = full_name.rsplit(".", 1)[-1]
-        found = any(pattern == name or fnmatch.fnmatchcase(full_name, pattern) for pattern in patterns)
+        # The layers of one expert answer to the name of the grouped layer, too, so that both kinds take the same adapters.
+        names = {full_name, _LOCAL_EXPERT.sub("", full_name)}
+        found = any(pattern == name or any(fnmatch.fnmatchcase(own, pattern) for own in names) for pattern in patterns)
         return found if self.targets else not found
 
     def identity(self) -> dict[str, Any]:
@@ -84,6 +92,8 @@ class AdapterSettings:
         values = asdict(self)
         for name in ("dropout", "dropout_position", "a_init", "b_init"):
             del values[name]  # they change no trained weight's meaning
+        if not self.shares_experts:
+            del values["shares_experts"]
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
     def render(self) -> str:
@@ -128,12 +138,11 @@ def read_adapter(run: RunConfig) -> AdapterSettings | None:
         refuse("alpha", alpha, "a number above 0")
     if not isinstance(dropout, int | float) or not 0 <= dropout < 1:
         refuse("dropout", dropout, "a number from 0 to below 1")
-    elif is_dora and dropout > 0:
-        message = f"{dropout!r} with DoRA is not in --engine core"
-        problems.append(Problem(path="peft.dropout", code="engine-unsupported", message=message, hint="use peft.dropout=0"))
     position = read("dropout_position", "pre")
     if position not in ("pre", "post"):
         refuse("dropout_position", position, "pre or post")
+    elif is_dora and position == "post":
+        refuse("dropout_position", position, "pre, the only place that DoRA knows")
     starts = {name: read(f"lora_{name}_init_method", fallback) for name, fallback in (("A", "xavier"), ("B", "zero"))}
     for name, value in starts.items():
         if value not in INITIALIZERS:
@@ -155,4 +164,9 @@ def read_adapter(run: RunConfig) -> AdapterSettings | None:
         excluded=excluded,
         a_init=starts["A"],
         b_init=starts["B"],
+        shares_experts=not is_dora and read("share_expert_adapters", True) and _groups_experts(run),
     )
+
+
+def _groups_experts(run: RunConfig) -> bool:
+    return bool(run.get("model.num_moe_experts", None)) and run.get("model.moe_grouped_gemm", None) is True

@@ -34,6 +34,13 @@ def test_defaults_are_upstreams() -> None:
         (["*.layers.0.*.linear_qkv"], "decoder.layers.0.self_attention.linear_qkv", True),
         (["*.layers.0.*.linear_qkv"], "decoder.layers.10.self_attention.linear_qkv", False),
         (["*mlp*"], "decoder.layers.1.mlp.linear_fc2", True),
+        (["linear_fc1"], "decoder.layers.1.mlp.experts.local_experts.3.linear_fc1", True),
+        (["*.experts.linear_fc1"], "decoder.layers.1.mlp.experts.linear_fc1", True),
+        (["*.experts.linear_fc1"], "decoder.layers.1.mlp.experts.local_experts.3.linear_fc1", True),
+        (["*.local_experts.3.*"], "decoder.layers.1.mlp.experts.local_experts.3.linear_fc1", True),
+        (["*.local_experts.3.*"], "decoder.layers.1.mlp.experts.local_experts.13.linear_fc1", False),
+        (["*.experts.*"], "decoder.layers.1.mlp.shared_experts.linear_fc1", False),
+        (["*.shared_experts.*"], "decoder.layers.1.mlp.shared_experts.linear_fc1", True),
     ],
 )
 def test_targets_are_names_or_patterns(targets: list[str], name: str, expected: bool) -> None:
@@ -44,6 +51,24 @@ def test_without_targets_everything_not_excluded_is_meant() -> None:
     settings = read(target_modules=[], exclude_modules=["linear_fc1"])
     assert settings.matches("decoder.layers.0.mlp.linear_fc2")
     assert not settings.matches("decoder.layers.0.mlp.linear_fc1")
+
+
+@pytest.mark.parametrize(
+    ("kind", "model", "given", "expected"),
+    [
+        ("LoRA", {"model.num_moe_experts": 4, "model.moe_grouped_gemm": True}, None, True),
+        ("LoRA", {"model.num_moe_experts": 4, "model.moe_grouped_gemm": True}, False, False),
+        ("LoRA", {"model.num_moe_experts": 4, "model.moe_grouped_gemm": False}, True, False),
+        ("LoRA", {"model.moe_grouped_gemm": True}, True, False),
+        ("DoRA", {"model.num_moe_experts": 4, "model.moe_grouped_gemm": True}, None, False),
+    ],
+)
+def test_grouped_experts_share_an_adapter_unless_told_otherwise(
+    kind: str, model: dict[str, Any], given: bool | None, expected: bool
+) -> None:
+    found = read_adapter(RunConfig(values={"peft._class": kind, "peft.share_expert_adapters": given, **model}))
+    assert found is not None and found.shares_experts is expected
+    assert ("shares_experts" in found.identity()) is expected
 
 
 def test_all_that_does_not_act_is_refused_at_once() -> None:
@@ -58,3 +83,5 @@ def test_all_that_does_not_act_is_refused_at_once() -> None:
     ]
     with pytest.raises(UsageError, match="BottleneckAdapter"):
         read(_class="BottleneckAdapter")
+    with pytest.raises(UsageError, match="the only place that DoRA knows"):
+        read(_class="DoRA", dropout_position="post")
