@@ -24,11 +24,6 @@ from typing import NoReturn
 if importlib.util.find_spec("autorecipe") is None:
     sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
 
-if __name__ == "__mp_main__":  # a checkpoint writer that Megatron-Core spawned
-    from autorecipe.engine.orphans import follow_parent
-
-    follow_parent()
-
 from autorecipe.api.train import ENGINES, MODES, TrainPlan, TrainRequest, environment_defaults, prepare_training
 from autorecipe.api.upstream import find_program, run_program
 from autorecipe.config.convenience import CONVENIENCE_FLAGS

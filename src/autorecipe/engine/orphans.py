@@ -1,14 +1,16 @@
 """Processes that must not outlive their rank.
 
-Megatron-Core writes checkpoints in spawned processes. A rank that is killed cannot end them, and each keeps a few hundred
-megabytes: they watch their parent and leave with it.
+Megatron-Core collects what its checkpoint writers did through a queue in a spawned process. A rank that is killed cannot end
+that process, which keeps a few hundred megabytes: it watches its parent and leaves with it. Start at `watch_results_queue`.
 """
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import threading
 import time
+from multiprocessing.managers import SyncManager
 
 
 def follow_parent(*, poll_seconds: float = 1.0) -> None:
@@ -27,3 +29,13 @@ def follow_parent(*, poll_seconds: float = 1.0) -> None:
         os._exit(1)
 
     threading.Thread(target=watch, name="follow-parent", daemon=True).start()
+
+
+def watch_results_queue() -> None:
+    """Give Megatron-Core a results queue whose process follows this one. Call before a save; later calls cost nothing."""
+    from megatron.core.dist_checkpointing.strategies import filesystem_async
+
+    if filesystem_async._results_queue is None:
+        manager = SyncManager(ctx=multiprocessing.get_context("spawn"))
+        manager.start(initializer=follow_parent)
+        filesystem_async._results_queue = manager.Queue()

@@ -4,17 +4,27 @@ import subprocess
 import sys
 import time
 
-CHILD = "import time; from autorecipe.engine.orphans import follow_parent; follow_parent(poll_seconds=0.05); time.sleep(60)"
-PARENT = f"""
-import subprocess, sys, time
-child = subprocess.Popen([sys.executable, "-c", {CHILD!r}])
-print(child.pid, flush=True)
-time.sleep(60)
+RANK = """
+import time
+from autorecipe.engine import compat, orphans
+if __name__ == "__main__":
+    compat.prepare()
+    orphans.watch_results_queue()
+    from megatron.core.dist_checkpointing.strategies import filesystem_async
+    before = filesystem_async._results_queue
+    orphans.watch_results_queue()
+    assert filesystem_async._results_queue is before
+    before.put("written")
+    assert before.get() == "written"
+    print(before._manager._process.pid, flush=True)
+    time.sleep(60)
 """
 
 
-def test_a_child_leaves_with_its_killed_parent():
-    parent = subprocess.Popen([sys.executable, "-c", PARENT], stdout=subprocess.PIPE, text=True)
+def test_the_results_queue_of_a_killed_rank_leaves_with_it(tmp_path):
+    script = tmp_path / "rank.py"
+    script.write_text(RANK)
+    parent = subprocess.Popen([sys.executable, str(script)], stdout=subprocess.PIPE, text=True)
     child = int(parent.stdout.readline())
     time.sleep(1)
     os.kill(child, 0)
