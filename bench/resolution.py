@@ -41,6 +41,19 @@ OVERRIDES: tuple[tuple[str, ...], ...] = (
     ("scheduler.max_steps=2000000", "train.train_iters=100"),
     ("scheduler.lr_decay_style=WSD",),
     ("train.eval_iters=7",),
+    (
+        "model.cuda_graph_impl=transformer_engine",
+        "model.cuda_graph_scope=[attn]",
+        "model.cuda_graph_modules=[]",
+        "rng.te_rng_tracker=true",
+    ),
+    ("model.cuda_graph_scope=[attn]",),
+    (
+        "model.cuda_graph_impl=local",
+        "model.cuda_graph_scope=full_iteration",
+        "rng.te_rng_tracker=true",
+        "rerun_state_machine.check_for_nan_in_loss=false",
+    ),
     ("+env_vars.ABC=1",),
     ("ddp.use_megatron_fsdp=true", "ddp.data_parallel_sharding_strategy=optim_grads_params"),
 )
@@ -57,9 +70,6 @@ NOT_COMPARED = {
     "model.init_method": "a function of init_method_std",
     "model.output_layer_init_method": "a function of init_method_std",
     "model.embedding_init_method": "a function of init_method_std",
-    "model.cuda_graph_modules": "kept in the recipe's own spelling",
-    "model.cuda_graph_scope": "kept in the recipe's own spelling",
-    "model.cuda_graph_impl": "kept in the recipe's own spelling",
     "model.inference_cuda_graph_scope": "inference only",
     "model.tp_comm_overlap_cfg": "copied from comm_overlap",
 }

@@ -24,10 +24,19 @@ from typing import NoReturn
 if importlib.util.find_spec("autorecipe") is None:
     sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
 
-from autorecipe.api.train import ENGINES, MODES, TrainPlan, TrainRequest, environment_defaults, prepare_training
+from autorecipe.api.train import (
+    ENGINES,
+    MODES,
+    TrainPlan,
+    TrainRequest,
+    environment_defaults,
+    prepare_training,
+    require_memory,
+)
 from autorecipe.api.upstream import find_program, run_program
 from autorecipe.config.convenience import CONVENIENCE_FLAGS
 from autorecipe.errors import AutorecipeError, EnvironmentProblem, UsageError
+from autorecipe.record import replace
 from autorecipe.schema.finding import Severity
 
 SILENCE_SECONDS = 30
@@ -167,16 +176,20 @@ def run(arguments: Sequence[str]) -> int:
     """Resolve, check and train; returns the exit code."""
     rank = int(os.environ.get("RANK", "0"))
     request, given = parse_request(arguments)
-    plan = prepare_training(request)
+    # A dry run says what would run even where this machine is too small for it, and that it is, after that.
+    plan = prepare_training(replace(request, check_memory=False) if given.dry_run else request)
     if rank == 0:
         for finding in plan.findings:
             if finding.severity in (Severity.WARN, Severity.AUTO_FIX):
-                print(f"{finding.severity.value}[{finding.rule}]: {finding.message}", file=sys.stderr)
+                hint = f"\nhint: {finding.hint}" if finding.hint else ""
+                print(f"{finding.severity.value}[{finding.rule}]: {finding.message}{hint}", file=sys.stderr)
         if plan.shrunk:
             print(f"SMOKE RUN (--shrink): not {plan.run.recipe}, a toy of its structure: {' '.join(plan.shrunk)}", flush=True)
     if given.dry_run:
         if rank == 0:
             describe(plan, request)
+        if request.check_memory:
+            require_memory(plan, request)
         return 0
     if request.engine != "core":
         program = find_program(request, dataset_paths=given.dataset_path)

@@ -10,16 +10,19 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from autorecipe.api.check import render_words
 from autorecipe.api.machine import Machine, match_gpu, read_machine
 from autorecipe.api.resolve import resolve_run
+from autorecipe.config.grammar import render_value
 from autorecipe.config.shrink import shrink_overrides
-from autorecipe.errors import EnvironmentProblem, NegativeAnswer, Problem, UsageError, unknown_name
+from autorecipe.errors import AutorecipeError, EnvironmentProblem, NegativeAnswer, Problem, UsageError, unknown_name
 from autorecipe.estimate.inputs import read_inputs
 from autorecipe.estimate.memory import MemoryModel
 from autorecipe.record import dataclass, replace
-from autorecipe.rules.check import check_config
+from autorecipe.rules.check import judge
+from autorecipe.rules.situation import Situation
 from autorecipe.schema.estimate import LayerImplementation, StageMemory
-from autorecipe.schema.finding import Finding, Severity
+from autorecipe.schema.finding import Finding, Fix, Severity
 from autorecipe.schema.hardware import Cluster
 from autorecipe.schema.run import Origin, OriginKind, RunConfig
 
@@ -105,7 +108,7 @@ def prepare_training(request: TrainRequest, *, machine: Machine | None = None) -
         # What the user typed comes last: a smoke run of exactly two layers stays one of two layers.
         run = _resolve(request, [*shrunk, *others])
     run = expand_paths(_with_engine_options(run, own))
-    findings = _check(run, request, machine)
+    findings = _check(run, request, machine, [*shrunk, *others])
     errors = [finding for finding in findings if finding.severity is Severity.ERROR]
     if errors:
         raise NegativeAnswer(
@@ -116,9 +119,7 @@ def prepare_training(request: TrainRequest, *, machine: Machine | None = None) -
         )
     stages = _estimate(run, request.world_size)
     needed, available = _weigh(stages, request, machine)
-    if request.check_memory and request.engine == "core" and needed > available:
-        raise EnvironmentProblem(_too_small(request, machine, needed, available))
-    return TrainPlan(
+    plan = TrainPlan(
         run=run,
         findings=findings,
         stages=stages,
@@ -127,6 +128,19 @@ def prepare_training(request: TrainRequest, *, machine: Machine | None = None) -
         available_bytes=available,
         shrunk=shrunk,
     )
+    if request.check_memory:
+        require_memory(plan, request)
+    return plan
+
+
+def require_memory(plan: TrainPlan, request: TrainRequest) -> None:
+    """Refuse a run of this engine that the machine cannot hold.
+
+    Raises:
+        EnvironmentProblem: memory needed against memory there, and what to do.
+    """
+    if request.engine == "core" and plan.needed_bytes > plan.available_bytes:
+        raise EnvironmentProblem(_too_small(request, plan))
 
 
 def infer_mode(recipe: str) -> str | None:
@@ -243,7 +257,8 @@ def _with_engine_options(run: RunConfig, own: Mapping[str, str]) -> RunConfig:
     return replace(run, values={**run.values, **own}, origins={**run.origins, **origins})
 
 
-def _check(run: RunConfig, request: TrainRequest, machine: Machine) -> tuple[Finding, ...]:
+def _check(run: RunConfig, request: TrainRequest, machine: Machine, overrides: Sequence[str]) -> tuple[Finding, ...]:
+    """Check a run; ways out are resolved and checked again, as if they had been typed behind the overrides."""
     from autorecipe.catalog.hardware import load_gpus
 
     gpus = load_gpus()
@@ -254,15 +269,36 @@ def _check(run: RunConfig, request: TrainRequest, machine: Machine) -> tuple[Fin
     if request.dataset is not None:
         given["dataset"] = request.dataset
     environment = {**environment_defaults(run), **os.environ} if machine.num_gpus else None
-    return check_config(run, cluster, environment=environment, given=given)
+    situation = Situation(config=run, cluster=cluster, environment=environment, given=given)
+
+    def change(words: Mapping[str, Any]) -> Situation | None:
+        changed = situation.changed({path: value for path, value in words.items() if not _is_path(path)})
+        texts = [f"{path}={render_value(value)}" for path, value in words.items() if _is_path(path)]
+        world = changed.cluster.num_gpus if changed.cluster else request.world_size
+        try:
+            again = _resolve(replace(request, world_size=world), [*overrides, *texts])
+        except AutorecipeError:
+            return None
+        return replace(changed, config=expand_paths(again))
+
+    return judge(situation, change=change)
+
+
+def _is_path(path: str) -> bool:
+    return path != "gpus" and path.partition(".")[0] not in ("env", "given")
 
 
 def _hint(finding: Finding) -> str:
-    if finding.hint:
-        return finding.hint
-    for fix in finding.fixes:
-        return "use " + " ".join(f"{path}={value}" for path, value in fix.overrides.items())
-    return ""
+    """Return what to do: the rule's advice, and ways out that pass the check."""
+    ways = [_way_out(fix) for fix in finding.fixes if fix.verified]
+    passing = f"passes: {', or '.join(ways[:3])}" if ways else ""
+    return "; ".join(text for text in (finding.hint, passing) if text)
+
+
+def _way_out(fix: Fix) -> str:
+    words = {path: value for path, value in fix.overrides.items() if path != "gpus"}
+    start = [f"{fix.overrides['gpus']} processes"] if "gpus" in fix.overrides else []
+    return " ".join([*start, *render_words(words)])
 
 
 def _estimate(run: RunConfig, world_size: int) -> tuple[StageMemory, ...]:
@@ -279,7 +315,8 @@ def _weigh(stages: Sequence[StageMemory], request: TrainRequest, machine: Machin
     return request.local_world_size * (worst + PROCESS_OVERHEAD_BYTES), float(machine.memory_available_bytes)
 
 
-def _too_small(request: TrainRequest, machine: Machine, needed: float, available: float) -> Problem:
+def _too_small(request: TrainRequest, plan: TrainPlan) -> Problem:
+    machine, needed, available = plan.machine, plan.needed_bytes, plan.available_bytes
     where = "of each GPU" if machine.num_gpus else f"for {request.local_world_size} processes on this host"
     return Problem(
         code="machine-too-small",

@@ -202,7 +202,8 @@ def _graph_scope(values: Mapping[str, Any]) -> Any:
     if values.get("model.cuda_graph_impl") in (None, "none"):
         return None
     scope = values.get("model.cuda_graph_scope")
-    return values.get("model.cuda_graph_modules") if scope is None else scope
+    captured = values.get("model.cuda_graph_modules") if scope is None else scope
+    return [str(item).rpartition(".")[2] for item in captured] if isinstance(captured, list) else captured
 
 
 def _precision(values: Mapping[str, Any]) -> str | None:

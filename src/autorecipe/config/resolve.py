@@ -17,6 +17,7 @@ from autorecipe.config.finalize import (
     sync_distributed_optimizer,
     sync_runtime,
 )
+from autorecipe.config.graphs import migrate_graphs
 from autorecipe.config.keys import CLASS_MARK
 from autorecipe.config.launcher import sync_launcher
 from autorecipe.config.overlap import apply_comm_overlap
@@ -37,6 +38,7 @@ STEPS: tuple[Callable[[Resolution], None], ...] = (
     set_data_parallel_size,
     apply_comm_overlap,
     finalize_dataset,
+    migrate_graphs,
     finalize_model,
     sync_runtime,
     sync_distributed_optimizer,

@@ -195,6 +195,15 @@ TRAPS: tuple[Trap, ...] = (
         source="Megatron-Bridge:src/megatron/bridge/models/transformer_config.py:176",
     ),
     Trap(
+        id="TRAP-GRAPH",
+        paths=("model.cuda_graph_modules", "model.cuda_graph_scope"),
+        rules=("BR-CG-02",),
+        when="CUDA graph modules are given while model.cuda_graph_impl is none",
+        effect="they are cleared: nothing is captured",
+        remedy="set model.cuda_graph_impl=transformer_engine",
+        source="Megatron-Bridge:src/megatron/bridge/utils/cuda_graph.py:138",
+    ),
+    Trap(
         id="TRAP-ETP",
         paths=("model.expert_tensor_parallel_size",),
         rules=("BR-ETP-01",),

@@ -65,7 +65,7 @@ def submit_slurm(plan: LaunchPlan, *, script_path: Path, wait: bool = False) -> 
                 code="no-slurm",
                 path="sbatch",
                 message="this machine has no sbatch",
-                hint="run it on a login node of the cluster, or leave out --submit to get the script",
+                hint="run it on a login node of the cluster; for the script alone leave out --submit (train.sh: add --dry-run)",
             )
         )
     script_path.parent.mkdir(parents=True, exist_ok=True)

@@ -16,6 +16,7 @@ from autorecipe.rules.release import BRIDGE_CORE, DEFAULT_CORE, KNOWN_BOUNDS, pa
 from autorecipe.rules.rule import BRIDGE, MEGATRON_LM
 from autorecipe.rules.spelling import plain_name, read_preset
 from autorecipe.schema import Cluster, Layout, RunConfig
+from autorecipe.schema.run import OriginKind
 from autorecipe.schema.value import UNKNOWN
 
 Facts = Mapping[str, Any]
@@ -148,6 +149,13 @@ class Context:
     def seq_length(self) -> int | None:
         """Sequence length that takes effect."""
         return view_seq_length(self.config)
+
+    def before_resolution(self, path: str) -> Any:
+        """Return what a recipe or an override says, where validation derived another value from it; `UNKNOWN` where not known."""
+        origin = self.config.origins.get(path)
+        if origin is not None and origin.kind is OriginKind.DERIVED and origin.replaced is not None:
+            return origin.replaced
+        return self.values.get(path, UNKNOWN)
 
     def integer(self, path: str) -> int | None:
         """Return an integer value, or None."""

@@ -330,7 +330,7 @@ RULES = (
         "MLM-DEP-04",
         "old and new graph options exclude each other",
         when="on(enable_cuda_graph) or on(external_cuda_graph)",
-        need=("get(cuda_graph_impl) in ('none', None)", "not (on(enable_cuda_graph) and on(external_cuda_graph))"),
+        need=("get(GIVEN_GRAPH_IMPL) in ('none', None)", "not (on(enable_cuda_graph) and on(external_cuda_graph))"),
         frameworks=("bridge", "megatron-lm"),
         source="ar:614",
         why="The deprecated flags set cuda_graph_impl to local or transformer_engine.",

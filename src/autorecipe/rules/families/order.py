@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from autorecipe.config.grammar import parse_plain
 from autorecipe.rules.context import Context
 from autorecipe.rules.declare import computes, requires, show
 from autorecipe.rules.rule import BRIDGE, Breach, Verdict
 from autorecipe.schema import Fix, Severity, Stage
+from autorecipe.schema.value import FieldValue
 
 HARMLESS = (
     "model.sequence_parallel",
@@ -19,6 +21,10 @@ HARMLESS = (
     "ddp.use_megatron_fsdp",
 )
 """Paths where upstream's correction is what any user would want; elsewhere a dead override trains something else."""
+
+OWNED = ("model.seq_length", "dataset.sequence_length", "model.cuda_graph_modules", "model.cuda_graph_scope")
+"""Paths that upstream writes over, by another path's value, before anything looks at them: the run starts as if they had not
+been typed. Reported as what upstream does by itself, with what was probably meant."""
 
 SECTIONS = frozenset(
     {
@@ -81,17 +87,30 @@ def dead_override(context: Context) -> Iterator[Verdict]:
         acting = context.values.get(path)
         if given == acting:
             continue
-        harmless = path in HARMLESS
+        corrected = path in HARMLESS or path in OWNED
         note = next((note for note in context.config.notes if text in note), "")
         remedy = note.rsplit("; ", 1)[-1] if "; " in note else ""
+        meant = _assignments(remedy)
         yield Breach(
             message=f"{text} does not act: upstream uses {path}={show(acting)}" + (f" ({detail})" if detail else ""),
-            severity=Severity.AUTO_FIX if harmless else Severity.ERROR,
+            severity=Severity.AUTO_FIX if corrected else Severity.ERROR,
             paths=(path,),
             effective={path: acting},
-            fixes=(Fix(overrides={path: acting}, note="drops the override"),),
+            fixes=(
+                *((Fix(overrides=meant, note="what was probably meant"),) if meant else ()),
+                Fix(overrides={path: acting}, note="drops the override"),
+            ),
             hint=remedy,
         )
+
+
+def _assignments(remedy: str) -> dict[str, FieldValue]:
+    """Return the assignments in the remedy of a note that has nothing else: `set dataset.seq_length=32768`."""
+    verb, _, rest = remedy.partition(" ")
+    words = [parse_plain(word) for word in rest.split()]
+    if verb != "set" or None in words:
+        return {}
+    return {word.key: word.value for word in words if word is not None}
 
 
 @computes(
