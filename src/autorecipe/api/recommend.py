@@ -142,8 +142,7 @@ def make_colleague(catalog: Catalog) -> Colleague:
 
     index = _index(catalog)
     collisions = {}
-    for name, summary in index.recipes.items():
-        target = summary.alias_of or ""
+    for name, target in index.recipes.targets.items():
         if target.endswith(LIBRARY_SUFFIX):
             collisions[target.removesuffix(LIBRARY_SUFFIX)] = name
     for name in index.recipes:
@@ -164,7 +163,7 @@ def make_colleague(catalog: Catalog) -> Colleague:
 
 @functools.lru_cache(maxsize=4)
 def _index(catalog: Catalog) -> ModelIndex:
-    return ModelIndex(catalog.summaries())
+    return ModelIndex(catalog.recipes)
 
 
 def _answer(item: Understood, catalog: Catalog, colleague: Colleague) -> Recommendation:
@@ -182,7 +181,7 @@ def _answer(item: Understood, catalog: Catalog, colleague: Colleague) -> Recomme
 
 def _no_recipe(question: Question, models: Sequence[str], colleague: Colleague) -> Problem:
     goal = "benchmark" if question.benchmark else question.mode.value if question.mode else ""
-    known = [summary for model in models[:1] for summary in colleague.index.by_model[model]]
+    known = [summary for model in models[:1] for summary in colleague.index.of_model(model)]
     aliased = {item.alias_of for item in known if item.alias_of}
     fitting = [item for item in known if item.status == "ok" and item.name not in aliased]
     usable = [

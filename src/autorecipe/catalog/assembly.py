@@ -1,6 +1,6 @@
 """Turns the events of an evaluation into the files of a release directory.
 
-Files: `release.json` (what was evaluated, with what, what is broken), `summaries.json` (one row per exported name),
+Files: `release.json` (what was evaluated, with what, what is broken), `summaries.jsonl` (one row per exported name),
 `recipes/KIND-FAMILY.jsonl` (one canonical recipe a line), `bases.jsonl` and `schema.jsonl`.
 """
 
@@ -26,30 +26,10 @@ from autorecipe.catalog.records import (
     shared_values,
     subtract_common,
 )
+from autorecipe.catalog.summaries import COLUMNS, SUMMARIES, write_rows
 from autorecipe.config.views import view_layout, view_seq_length
 from autorecipe.record import dataclass, field
 from autorecipe.schema.run import RunConfig
-
-SUMMARY_COLUMNS = (
-    "name",
-    "kind",
-    "mode",
-    "alias_of",
-    "family",
-    "modality",
-    "hf_model_ids",
-    "gpus",
-    "gpu_type",
-    "precision",
-    "variant",
-    "status",
-    "layout",
-    "minimum_gpus",
-    "seq_length",
-    "global_batch_size",
-    "micro_batch_size",
-    "dataset",
-)
 
 MINIMUM_GROUP = 8
 """Recipes of one kind and mode from which on it pays to store shared values once."""
@@ -106,10 +86,11 @@ class Evaluation:
 def write_release(directory: Path, evaluation: Evaluation, inputs: Inputs) -> dict[str, Any]:
     """Write the files of a release into an empty directory; return the content of `release.json`."""
     _name_models(evaluation)
-    table = BaseTable(_stored_bases(evaluation.bases))
+    bases = _stored_bases(evaluation.bases)
+    table = BaseTable(bases)
     records = [evaluation.records[key] for key in sorted(evaluation.records)]
     on_by_index = {index: needed_bases(table, record["bases"]) for index, record in enumerate(records) if "fields" in record}
-    _add_habits(table, records, on_by_index)
+    _add_habits(bases, records, on_by_index)
     common = common_bases(list(on_by_index.values()))
     keys = _keys(records)
     rows: list[list[Any]] = []
@@ -126,7 +107,7 @@ def write_release(directory: Path, evaluation: Evaluation, inputs: Inputs) -> di
     used = _used_bases(table, files, common)
     write_lines(directory / "bases.jsonl", [_base_line(base_id, table.bases[base_id]) for base_id in sorted(used)])
     rows.sort(key=lambda row: str(row[0]))
-    _write_table(directory / "summaries.json", SUMMARY_COLUMNS, rows)
+    write_rows(directory / SUMMARIES, rows)
     write_lines(directory / "schema.jsonl", schema_lines(evaluation.bases, evaluation.sections, records))
     if evaluation.options:
         write_lines(directory / "options.jsonl", option_lines(evaluation.options, core_release=inputs.core_release))
@@ -156,8 +137,9 @@ def _name_models(evaluation: Evaluation) -> None:
             bases["model"] = names.get(bases["model"], bases["model"])
 
 
-def _add_habits(table: BaseTable, records: list[dict[str, Any]], on_by_index: dict[int, dict[str, str]]) -> None:
+def _add_habits(bases: dict[str, Base], records: list[dict[str, Any]], on_by_index: dict[int, dict[str, str]]) -> None:
     """Let recipes of one kind and mode stand on the values that most of them share."""
+    table = BaseTable(bases)
     groups: dict[str, list[int]] = {}
     for index in on_by_index:
         mode = mode_of(records[index]["name"])
@@ -165,7 +147,7 @@ def _add_habits(table: BaseTable, records: list[dict[str, Any]], on_by_index: di
     for base_id, members in groups.items():
         if len(members) >= MINIMUM_GROUP:
             differences = [table.compress(on_by_index[index], records[index]["fields"]) for index in members]
-            table.add(base_id, shared_values(differences))
+            bases[base_id] = shared_values(differences)
             for index in members:
                 on_by_index[index][HABITS] = base_id
 
@@ -286,9 +268,10 @@ def _summary_rows(record: Mapping[str, Any], line: Mapping[str, Any], keys: Mapp
     for name, key in sorted(keys.items()):
         row = {
             "name": key,
+            "model": parts.model,
+            "alias_of": "" if name == record["name"] else line["name"],
             "kind": record["kind"],
             "mode": mode.value if (mode := mode_of(name)) else line["mode"],
-            "alias_of": None if name == record["name"] else line["name"],
             "family": line["family"],
             "modality": modality_of(name),
             "hf_model_ids": line["hf_model_ids"],
@@ -304,7 +287,7 @@ def _summary_rows(record: Mapping[str, Any], line: Mapping[str, Any], keys: Mapp
             "micro_batch_size": config.get("train.micro_batch_size", None),
             "dataset": config.get("dataset._class", None),
         }
-        rows.append([row[column] for column in SUMMARY_COLUMNS])
+        rows.append([row[column] for column in COLUMNS])
     return rows
 
 
@@ -330,11 +313,6 @@ def _base_line(base_id: str, base: Base) -> dict[str, Any]:
     if base.drop:
         line["drop"] = list(base.drop)
     return line
-
-
-def _write_table(path: Path, columns: tuple[str, ...], rows: list[list[Any]]) -> None:
-    body = ",\n".join(json.dumps(row, ensure_ascii=False, separators=(",", ":")) for row in rows)
-    path.write_text(f'{{"columns":{json.dumps(columns)},\n"rows":[\n{body}\n]}}\n', encoding="utf-8")
 
 
 def _meta(

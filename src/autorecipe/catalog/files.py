@@ -42,13 +42,43 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
         yield parse_line(line, path=path, number=number)  # finds the damaged line
 
 
-def find_line(path: Path, key: str, value: str) -> dict[str, Any] | None:
-    """Return the record whose first key has the given value, parsing that line alone; None where there is none."""
-    start = f"{{{json.dumps(key)}: {json.dumps(value, ensure_ascii=False)}"
-    for number, line in enumerate(read_text(path).splitlines(), start=1):
-        if line.startswith(start) and line[len(start)] in ",}":
-            return parse_line(line, path=path, number=number)
-    return None
+class LineTable(Mapping[str, dict[str, Any]]):
+    """Records of a file by the value of their first key; each is parsed when it is asked for.
+
+    An answer looks at a few of a thousand records. Later lines of the same name win.
+
+    Args:
+        path: file of JSON Lines.
+        key: first key of every record.
+
+    Raises:
+        EnvironmentProblem: the file is missing, or a line does not start with the key; from a lookup, when its line is damaged.
+    """
+
+    def __init__(self, path: Path, key: str) -> None:
+        self._path = path
+        start = f'{{"{key}": "'
+        self._lines: dict[str, tuple[int, str]] = {}
+        for number, line in enumerate(read_text(path).splitlines(), start=1):
+            end = line.find('"', len(start))
+            if not line.startswith(start) or end < 0 or "\\" in (name := line[len(start) : end]):
+                name = str(parse_line(line, path=path, number=number).get(key) or "")
+                if not name:
+                    raise damaged(path, f"line {number}: no {key!r}")
+            self._lines[name] = (number, line)
+
+    def __getitem__(self, name: str) -> dict[str, Any]:
+        number, line = self._lines[name]
+        return parse_line(line, path=self._path, number=number)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._lines)
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._lines
 
 
 def read_json(path: Path) -> Any:
@@ -60,7 +90,7 @@ def read_json(path: Path) -> Any:
     try:
         return json.loads(read_text(path))
     except json.JSONDecodeError as error:
-        raise _damaged(path, f"line {error.lineno}: {error.msg}") from None
+        raise damaged(path, f"line {error.lineno}: {error.msg}") from None
 
 
 def read_text(path: Path) -> str:
@@ -72,7 +102,7 @@ def read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise _damaged(path, str(error)) from None
+        raise damaged(path, str(error)) from None
 
 
 def parse_line(line: str, *, path: Path, number: int) -> dict[str, Any]:
@@ -80,13 +110,14 @@ def parse_line(line: str, *, path: Path, number: int) -> dict[str, Any]:
     try:
         record = json.loads(line)
     except json.JSONDecodeError as error:
-        raise _damaged(path, f"line {number}: {error.msg}") from None
+        raise damaged(path, f"line {number}: {error.msg}") from None
     if not isinstance(record, dict):
-        raise _damaged(path, f"line {number}: not an object")
+        raise damaged(path, f"line {number}: not an object")
     return record
 
 
-def _damaged(path: Path, why: str) -> EnvironmentProblem:
+def damaged(path: Path, why: str) -> EnvironmentProblem:
+    """Return the error for a data file that cannot be read."""
     return EnvironmentProblem(
         Problem(
             code="catalog-data",

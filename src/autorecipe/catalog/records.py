@@ -8,7 +8,7 @@ the paths that the base has and the recipe has not. `expand` undoes `compress` e
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from autorecipe.record import dataclass, field
@@ -35,16 +35,32 @@ class Base:
     types: Mapping[str, str] = field(default_factory=dict)
 
 
+class StoredBases(Mapping[str, Base]):
+    """Bases of a release by id, each read when it is asked for: a recipe stands on a dozen of some two hundred."""
+
+    def __init__(self, lines: Mapping[str, Mapping[str, Any]]) -> None:
+        self._lines = lines
+
+    def __getitem__(self, base_id: str) -> Base:
+        line = self._lines[base_id]
+        return Base(on=line.get("on", {}), fields=line["set"], drop=tuple(line.get("drop", ())))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._lines)
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def __contains__(self, base_id: object) -> bool:
+        return base_id in self._lines
+
+
 class BaseTable:
     """Bases by id; expands each at most once."""
 
-    def __init__(self, bases: dict[str, Base]) -> None:
+    def __init__(self, bases: Mapping[str, Base]) -> None:
         self.bases = bases
         self._expanded: dict[str, dict[str, FieldValue]] = {}
-
-    def add(self, base_id: str, base: Base) -> None:
-        """Add one base."""
-        self.bases[base_id] = base
 
     def expand(self, base_id: str) -> Mapping[str, FieldValue]:
         """Return every value of a base by relative path."""

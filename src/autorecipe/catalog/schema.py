@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from autorecipe.catalog.files import DATA, read_lines
+from autorecipe.catalog.files import DATA, LineTable, read_lines
 from autorecipe.config.layers import load_field_layers
 from autorecipe.schema.field import ConfigField, ConfigSchema
 
@@ -26,9 +26,27 @@ def load_schema(path: Path, *, release: str, subclasses: Mapping[str, Sequence[s
     Raises:
         EnvironmentProblem: a data file is missing or damaged.
     """
-    lines = {line["path"]: line for line in read_lines(path)}
-    defaults = {name: line["default"] for name, line in lines.items()}
-    return ConfigSchema(release=release, fields=_FieldTable(lines, subclasses), defaults=defaults)
+    lines = LineTable(path, "path")
+    return ConfigSchema(release=release, fields=_FieldTable(lines, subclasses), defaults=_Defaults(lines))
+
+
+class _Defaults(Mapping[str, Any]):
+    """Class defaults by path, without the fields around them."""
+
+    def __init__(self, lines: Mapping[str, Mapping[str, Any]]) -> None:
+        self._lines = lines
+
+    def __getitem__(self, path: str) -> Any:
+        return self._lines[path]["default"]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._lines)
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    def __contains__(self, path: object) -> bool:
+        return path in self._lines
 
 
 class _FieldTable(Mapping[str, ConfigField]):

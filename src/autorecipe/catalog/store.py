@@ -4,7 +4,7 @@
     for summary in catalog.summaries(): ...
     recipe = catalog.load("llama3_8b_pretrain_config")
 
-Listing reads one compact table; loading a recipe parses that recipe's line, the bases it stands on, and nothing else.
+Listing reads one compact table; loading a recipe parses that recipe's line, the bases that it stands on, and nothing else.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from autorecipe.catalog.files import DATA, find_line, read_json, read_lines
+from autorecipe.catalog.files import DATA, LineTable, read_json
 from autorecipe.catalog.naming import LIBRARY_SUFFIX, forward_step_of, modality_of, parse_name
 from autorecipe.catalog.own import is_own_recipe, load_own_recipe
-from autorecipe.catalog.records import Base, BaseTable, add_common
+from autorecipe.catalog.records import BaseTable, StoredBases, add_common
+from autorecipe.catalog.summaries import SUMMARIES, SummaryTable
 from autorecipe.errors import Problem, UsageError, unknown_name
 from autorecipe.schema.card import ModelCard
 from autorecipe.schema.field import ConfigSchema
-from autorecipe.schema.layout import Layout
 from autorecipe.schema.option import MlmOption
-from autorecipe.schema.recipe import Mode, Recipe, RecipeKind, RecipeSummary
+from autorecipe.schema.recipe import Recipe, RecipeSummary
 
 CATALOG_VARIABLE = "AUTORECIPE_CATALOG"
 """Environment variable: a directory written by `autorecipe catalog build --out`, searched before the shipped releases."""
@@ -54,11 +54,11 @@ class Catalog:
 
     def summaries(self) -> Sequence[RecipeSummary]:
         """Return every exported name, sorted, without fields."""
-        return tuple(self._by_name.values())
+        return tuple(self.recipes.values())
 
     def names(self) -> Sequence[str]:
         """Return every exported name, sorted."""
-        return tuple(self._by_name)
+        return tuple(self.recipes)
 
     def summary(self, name: str) -> RecipeSummary:
         """Return the summary of one name, or of `PATH.py:FUNCTION`.
@@ -68,12 +68,12 @@ class Catalog:
         """
         if is_own_recipe(name):
             return _summarize(self.load(name))
-        if name not in self._by_name:
+        if name not in self.recipes:
             hint = f'`autorecipe recipes search "{name}"` finds recipes by words'
-            if name.endswith(LIBRARY_SUFFIX) and name.removesuffix(LIBRARY_SUFFIX) in self._by_name:
+            if name.endswith(LIBRARY_SUFFIX) and name.removesuffix(LIBRARY_SUFFIX) in self.recipes:
                 hint = f"only one package exports it: use {name.removesuffix(LIBRARY_SUFFIX)}"
-            raise UsageError(unknown_name("recipe", name, list(self._by_name), hint=hint))
-        return self._by_name[name]
+            raise UsageError(unknown_name("recipe", name, list(self.recipes), hint=hint))
+        return self.recipes[name]
 
     def load(self, name: str) -> Recipe:
         """Return a recipe with all its fields; an alias gives its target's fields under its own name.
@@ -117,17 +117,12 @@ class Catalog:
     @functools.cached_property
     def bases(self) -> BaseTable:
         """Everything that recipes start from."""
-        return BaseTable(
-            {
-                line["id"]: Base(on=line.get("on", {}), fields=line["set"], drop=tuple(line.get("drop", ())))
-                for line in read_lines(self.directory / "bases.jsonl")
-            }
-        )
+        return BaseTable(StoredBases(LineTable(self.directory / "bases.jsonl", "id")))
 
     @functools.cached_property
-    def _by_name(self) -> dict[str, RecipeSummary]:
-        table = read_json(self.directory / "summaries.json")
-        return {row[0]: _summary(row) for row in table["rows"]}
+    def recipes(self) -> SummaryTable:
+        """Summaries by name, each read when it is asked for."""
+        return SummaryTable(self.directory / SUMMARIES)
 
     @functools.cached_property
     def _schema(self) -> ConfigSchema:
@@ -150,7 +145,7 @@ class Catalog:
     def _read_recipe(self, summary: RecipeSummary) -> Recipe:
         canonical = summary.alias_of or summary.name
         path = self.directory / "recipes" / f"{summary.kind.value}-{summary.family}.jsonl"
-        line = find_line(path, "name", canonical)
+        line = LineTable(path, "name").get(canonical)
         if line is None:
             raise UsageError(Problem(path=str(path), message=f"the catalog lists {canonical!r}, but its file lacks it"))
         fields: dict[str, Any] = {}
@@ -249,6 +244,7 @@ def _summarize(recipe: Recipe) -> RecipeSummary:
     layout = view_layout(config)
     return RecipeSummary(
         name=recipe.name,
+        model=parse_name(recipe.canonical_name).model,
         kind=recipe.kind,
         mode=recipe.mode,
         alias_of=recipe.alias_of,
@@ -266,38 +262,4 @@ def _summarize(recipe: Recipe) -> RecipeSummary:
         global_batch_size=config.get("train.global_batch_size", None),
         micro_batch_size=config.get("train.micro_batch_size", None),
         dataset=config.get("dataset._class", None),
-    )
-
-
-def _summary(row: list[Any]) -> RecipeSummary:
-    layout = row[12]
-    return RecipeSummary(
-        name=row[0],
-        kind=RecipeKind(row[1]),
-        mode=Mode(row[2]) if row[2] else None,
-        alias_of=row[3],
-        family=row[4],
-        modality=row[5],
-        hf_model_ids=tuple(row[6]),
-        gpus=row[7],
-        gpu_type=row[8],
-        precision=row[9],
-        variant=row[10],
-        status=row[11],
-        layout=Layout(
-            tp=layout[0],
-            pp=layout[1],
-            vp=layout[2],
-            cp=layout[3],
-            ep=layout[4],
-            etp=layout[5],
-            sequence_parallel=layout[6],
-        )
-        if layout
-        else None,
-        minimum_gpus=row[13],
-        seq_length=row[14],
-        global_batch_size=row[15],
-        micro_batch_size=row[16],
-        dataset=row[17],
     )

@@ -9,13 +9,11 @@ import enum
 from collections.abc import Collection, Iterable, Mapping
 
 from autorecipe.config.annotations import TypeSpec, parse_annotation
+from autorecipe.config.origins import CLASS_MARK as CLASS_MARK
 from autorecipe.errors import near_misses
 from autorecipe.record import dataclass
 from autorecipe.schema.field import ConfigField, ConfigSchema
 from autorecipe.schema.value import FieldValue
-
-CLASS_MARK = "._class"
-"""Suffix of the paths that name the configuration class of a section; never settable."""
 
 SHORT_NAMES = {
     "tp": "model.tensor_model_parallel_size",

@@ -18,8 +18,8 @@ from autorecipe.config.finalize import (
     sync_runtime,
 )
 from autorecipe.config.graphs import migrate_graphs
-from autorecipe.config.keys import CLASS_MARK
 from autorecipe.config.launcher import sync_launcher
+from autorecipe.config.origins import Origins
 from autorecipe.config.overlap import apply_comm_overlap
 from autorecipe.config.overrides import parse_overrides
 from autorecipe.config.precision import apply_precision
@@ -29,7 +29,7 @@ from autorecipe.errors import NegativeAnswer, Problem
 from autorecipe.record import replace
 from autorecipe.schema.field import ConfigSchema
 from autorecipe.schema.recipe import Recipe, RecipeKind
-from autorecipe.schema.run import Origin, OriginKind, RunConfig
+from autorecipe.schema.run import RunConfig
 from autorecipe.schema.value import FieldValue
 
 STEPS: tuple[Callable[[Resolution], None], ...] = (
@@ -86,7 +86,7 @@ def resolve_config(
         schema=schema,
         world_size=recipe.gpus if world_size is None and recipe.kind is RecipeKind.BENCHMARK else world_size,
         values=dict(recipe.fields),
-        origins=recipe_origins(recipe, schema),
+        origins=Origins(recipe, schema),
     )
     apply_overrides(state, parsed)
     for step in STEPS:
@@ -137,26 +137,3 @@ def resolve_fields(
         fields=fields,
     )
     return replace(resolve_config(source, schema, world_size=world_size), kind="", mode="")
-
-
-def recipe_origins(recipe: Recipe, schema: ConfigSchema) -> dict[str, Origin]:
-    """Return where each field of a recipe came from: the class default, the model's card, or the recipe."""
-    written = {name if name.startswith("model.") else f"model.{name}" for name in recipe.model_set}
-    card = ", ".join(recipe.hf_model_ids)
-    from_recipe = Origin(kind=OriginKind.RECIPE, detail=recipe.name)
-    from_card = Origin(kind=OriginKind.MODEL_CARD, detail=card)
-    from_class = Origin(kind=OriginKind.DEFAULT)
-    origins: dict[str, Origin] = {}
-    defaults = schema.defaults
-    for path, value in recipe.fields.items():
-        default = defaults.get(path)
-        is_default = type(default) is type(value) and default == value and path in defaults
-        if path in written or path.endswith(CLASS_MARK):
-            origins[path] = from_recipe
-        elif path.startswith("model.") and written and not is_default:
-            origins[path] = from_card
-        elif is_default:
-            origins[path] = from_class
-        else:
-            origins[path] = from_recipe
-    return origins

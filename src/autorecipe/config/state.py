@@ -6,7 +6,7 @@ that value was typed, the override.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, MutableMapping
 from typing import Any
 
 from autorecipe.config.grammar import GrammarError, render_value
@@ -36,7 +36,7 @@ class Resolution:
     schema: ConfigSchema
     world_size: int | None
     values: dict[str, FieldValue]
-    origins: dict[str, Origin]
+    origins: MutableMapping[str, Origin]
     typed: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 

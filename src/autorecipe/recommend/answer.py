@@ -11,7 +11,7 @@ from autorecipe.recommend import advice, benchmark, drift
 from autorecipe.recommend.candidates import candidate_of, other_modes, rank_candidates
 from autorecipe.recommend.changes import CHECKPOINT, list_changes
 from autorecipe.recommend.commands import list_next_steps, render_entry_point
-from autorecipe.recommend.models import ModelIndex, model_stem
+from autorecipe.recommend.models import ModelIndex
 from autorecipe.recommend.presets import choose_dataset
 from autorecipe.recommend.rules import state_rules
 from autorecipe.recommend.search import CP_ABOVE_TOKENS
@@ -183,10 +183,11 @@ def _rank(draft: _Draft, subject: Subject, colleague: Colleague) -> tuple[Candid
         ]
         return (named, *rest)
     ranked = rank_candidates(colleague.index, subject.models, question)
-    for name, summary in colleague.index.recipes.items():
+    for summary in colleague.index.of_model(subject.models[0]) if subject.models else ():
         broken = summary.status != "ok" and summary.alias_of is None and summary.mode is question.mode
-        if broken and model_stem(summary) in subject.models[:1] and (summary.kind is RecipeKind.BENCHMARK) == question.benchmark:
-            draft.notes.append(Statement(code="note.failed", facts={"name": name, "error": colleague.errors(name)}))
+        if broken and (summary.kind is RecipeKind.BENCHMARK) == question.benchmark:
+            facts = {"name": summary.name, "error": colleague.errors(summary.name)}
+            draft.notes.append(Statement(code="note.failed", facts=facts))
     return ranked
 
 
@@ -273,7 +274,7 @@ def _runners_up(others: Sequence[Candidate], question: Question, subject: Subjec
     found: list[Candidate] = []
     kinds: set[str] = set()
     for other in others:
-        stem = model_stem(colleague.index.recipes[other.name])
+        stem = colleague.index.recipes[other.name].model
         reasons = [reason for reason in other.reasons if reason.code not in PLAIN_REASONS] or list(other.reasons)
         difference = reasons[0].code if reasons else ""
         if stem not in subject.models[:1] and not subject.recipe:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from autorecipe.launch.arithmetic import scale_weakly
 from autorecipe.recommend.candidates import rank_candidates
 from autorecipe.recommend.commands import render_selector
-from autorecipe.recommend.models import ModelIndex, model_stem
+from autorecipe.recommend.models import ModelIndex
 from autorecipe.record import replace
 from autorecipe.schema.evidence import Evidence
 from autorecipe.schema.recipe import Mode, RecipeKind
@@ -16,7 +16,7 @@ from autorecipe.schema.run import RunConfig
 def state_benchmark(pick: Candidate, sizing: Sizing, question: Question, index: ModelIndex, config: RunConfig) -> list[Statement]:
     """Return the remarks that belong to a benchmark recipe."""
     summary = index.recipes[pick.name]
-    model = model_stem(summary)
+    model = summary.model
     found = []
     if pick.gpus is not None:
         nodes = -(-pick.gpus // sizing.gpus_per_node)
@@ -43,7 +43,7 @@ def state_benchmark(pick: Candidate, sizing: Sizing, question: Question, index: 
     counts = sorted(
         {
             item.gpus
-            for item in index.by_model[model]
+            for item in index.of_model(model)
             if item.kind is RecipeKind.BENCHMARK
             and item.mode is pick.mode
             and item.gpu_type == pick.gpu_type

@@ -7,10 +7,10 @@ Leaves out: whether the recipe fits (see `sizing`). Start at `rank_candidates`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from autorecipe.catalog.naming import LIBRARY_SUFFIX, parse_name
-from autorecipe.recommend.models import ModelIndex, model_stem
+from autorecipe.recommend.models import ModelIndex
 from autorecipe.record import dataclass, replace
 from autorecipe.schema.recipe import Mode, RecipeKind, RecipeSummary
 from autorecipe.schema.recommendation import Candidate, Question, Statement
@@ -51,10 +51,10 @@ def rank_candidates(index: ModelIndex, models: Sequence[str], question: Question
         candidates that can be built, best first; empty where none serves the goal.
     """
     kind = RecipeKind.BENCHMARK if question.benchmark else RecipeKind.LIBRARY
-    aliases = _aliases(index)
+    aliases = index.recipes.aliases
     found = []
     for position, model in enumerate(models):
-        for summary in _canonical(index.by_model[model]):
+        for summary in _canonical(index.of_model(model)):
             if summary.kind is kind and summary.mode is question.mode and summary.status == "ok":
                 if question.benchmark:
                     scored = _score_benchmark(summary, question)
@@ -69,7 +69,7 @@ def candidate_of(index: ModelIndex, name: str, reasons: Iterable[Statement] = ()
     """Return one named recipe as a candidate."""
     summary = index.recipes[name]
     canonical = index.recipes.get(summary.alias_of or name, summary)
-    candidate = _candidate(canonical, _aliases(index), tuple(reasons))
+    candidate = _candidate(canonical, index.recipes.aliases, tuple(reasons))
     return replace(candidate, name=name)
 
 
@@ -77,18 +77,7 @@ def _canonical(summaries: Iterable[RecipeSummary]) -> list[RecipeSummary]:
     return [summary for summary in summaries if summary.alias_of is None]
 
 
-def _aliases(index: ModelIndex) -> dict[str, str]:
-    """Return the shortest alias of each canonical name."""
-    aliases: dict[str, str] = {}
-    for summary in index.recipes.values():
-        if summary.alias_of is not None:
-            known = aliases.get(summary.alias_of)
-            if known is None or len(summary.name) < len(known):
-                aliases[summary.alias_of] = summary.name
-    return aliases
-
-
-def _candidate(summary: RecipeSummary, aliases: dict[str, str], reasons: tuple[Statement, ...]) -> Candidate:
+def _candidate(summary: RecipeSummary, aliases: Mapping[str, str], reasons: tuple[Statement, ...]) -> Candidate:
     name = aliases.get(summary.name, summary.name)
     return Candidate(
         name=name,
@@ -144,7 +133,7 @@ def _score_sequence(summary: RecipeSummary, question: Question, reasons: list[St
 
 
 def _score_purpose(summary: RecipeSummary, reasons: list[Statement]) -> float:
-    variant = (summary.variant or "") + "_" + model_stem(summary)
+    variant = (summary.variant or "") + "_" + summary.model
     purposes = [word for word in PURPOSES if word in variant]
     if purposes:
         reasons.append(

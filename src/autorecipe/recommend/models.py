@@ -10,9 +10,9 @@ import enum
 import functools
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Mapping
 
-from autorecipe.catalog.naming import parse_name
+from autorecipe.catalog.summaries import SummaryTable
 from autorecipe.record import dataclass
 from autorecipe.schema.recipe import RecipeSummary
 
@@ -109,30 +109,36 @@ def _tokens(text: str) -> frozenset[str]:
 class ModelIndex:
     """Models that have recipes, by stem."""
 
-    def __init__(self, summaries: Iterable[RecipeSummary]) -> None:
-        self.recipes: dict[str, RecipeSummary] = {}
-        self.by_model: dict[str, list[RecipeSummary]] = {}
-        self._by_hf_id: dict[str, list[str]] = {}
-        for summary in summaries:
-            self.recipes[summary.name] = summary
-            stem = model_stem(summary)
-            if not stem:
-                continue
-            self.by_model.setdefault(stem, []).append(summary)
-            for hf_id in summary.hf_model_ids:
-                stems = self._by_hf_id.setdefault(hf_id.lower(), [])
-                if stem not in stems:
-                    stems.append(stem)
-        self._names = {stem: read_model_stem(stem) for stem in self.by_model}
+    def __init__(self, recipes: SummaryTable) -> None:
+        self.recipes = recipes
+        self.models = tuple(stem for stem in recipes.models if stem)
+
+    @functools.cached_property
+    def _names(self) -> Mapping[str, ModelName]:
+        return {stem: read_model_stem(stem) for stem in self.models}
+
+    @functools.cached_property
+    def _by_hf_id(self) -> Mapping[str, list[str]]:
+        found: dict[str, list[str]] = {}
+        for summary in self.recipes.values():
+            for hf_id in summary.hf_model_ids if summary.model else ():
+                stems = found.setdefault(hf_id.lower(), [])
+                if summary.model not in stems:
+                    stems.append(summary.model)
+        return found
+
+    def of_model(self, stem: str) -> tuple[RecipeSummary, ...]:
+        """Return the recipes of a model, aliases included."""
+        return self.recipes.of_model(stem)
 
     def find(self, text: str) -> ModelMatch:
         """Find what a model's name, a Hugging Face id or a recipe's name means."""
         asked = read_model_name(text)
         if text in self.recipes:
-            return ModelMatch(kind=MatchKind.EXACT, models=(model_stem(self.recipes[text]),), asked=asked, recipe=text)
+            return ModelMatch(kind=MatchKind.EXACT, models=(self.recipes[text].model,), asked=asked, recipe=text)
         if "/" in text and (stems := self._by_hf_id.get(text.lower())):
             return ModelMatch(kind=MatchKind.EXACT, models=tuple(sorted(stems, key=len)), asked=asked)
-        if text.lower() in self.by_model:
+        if text.lower() in self.recipes.models:
             return ModelMatch(kind=MatchKind.EXACT, models=(text.lower(),), asked=asked)
         found = self._find_by_name(asked)
         if found.kind is MatchKind.NEAREST:
@@ -194,28 +200,18 @@ class ModelIndex:
         fitting = [
             stem
             for stem, name in self._names.items()
-            if name.size and self.is_moe(stem) == moe and self.by_model[stem][0].modality == modality
+            if name.size and self.is_moe(stem) == moe and self.of_model(stem)[0].modality == modality
         ]
         return tuple(sorted(fitting, key=lambda stem: (*distance(stem), stem)))
 
     def is_moe(self, stem: str) -> bool:
         """Return whether a model has experts, by its name or because a recipe of it splits them."""
-        split = any(item.layout is not None and item.layout.ep > 1 for item in self.by_model[stem])
+        split = any(item.layout is not None and item.layout.ep > 1 for item in self.of_model(stem))
         return self._names[stem].active is not None or split
 
     def size_of(self, stem: str) -> float | None:
         """Return the parameters in a stem's name (billions), or None where it has none."""
         return self._names[stem].size
-
-
-def model_stem(summary: RecipeSummary) -> str:
-    """Return the model part of a recipe's canonical name; empty where the name does not follow the grammar."""
-    return _stem_of(summary.alias_of or summary.name)
-
-
-@functools.lru_cache(maxsize=8192)
-def _stem_of(canonical: str) -> str:
-    return parse_name(canonical).model
 
 
 def _same_words(asked: ModelName, name: ModelName) -> bool:

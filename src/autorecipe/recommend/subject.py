@@ -10,7 +10,7 @@ from pathlib import Path
 
 from autorecipe.launch.training import render_override
 from autorecipe.recommend.architecture import compare, rank_architectures, read_config
-from autorecipe.recommend.models import MatchKind, ModelIndex, ModelMatch, model_stem
+from autorecipe.recommend.models import MatchKind, ModelIndex, ModelMatch
 from autorecipe.record import dataclass, replace
 from autorecipe.schema.card import ModelCard
 from autorecipe.schema.recipe import Mode, RecipeKind
@@ -123,7 +123,7 @@ def find_subject(
         topic = topic or Topic.DENSE
     elif topic in (None, Topic.DENSE) and question.mode is Mode.PEFT and question.num_gpus == 1:
         models, topic = SMALL_MODELS, None
-    models = tuple(model for model in models if model in index.by_model)
+    models = tuple(model for model in models if model in index.recipes.models)
     if not models:
         return None, (_ask_model(),)
     facts = {"model": models[0], "topic": topic.value if topic else ""}
@@ -182,7 +182,7 @@ def _for_mode(models: tuple[str, ...], question: Question, index: ModelIndex) ->
     """Put models that have a recipe for the goal first."""
     if question.mode is None:
         return models
-    return tuple(sorted(models, key=lambda model: not any(item.mode is question.mode for item in index.by_model[model])))
+    return tuple(sorted(models, key=lambda model: not any(item.mode is question.mode for item in index.of_model(model))))
 
 
 def _find_nearest(
@@ -226,7 +226,7 @@ def _compare_with(text: str, facts: Mapping[str, object], index: ModelIndex, car
     models: list[str] = []
     for card in ranked[:6]:
         for name in card.recipes:
-            stem = model_stem(index.recipes[name]) if name in index.recipes else ""
+            stem = index.recipes[name].model if name in index.recipes else ""
             if stem and stem not in models:
                 models.append(stem)
     differences, count = compare(facts, ranked[0].facts)

@@ -85,6 +85,7 @@ class RecipeSummary:
     """What a listing shows of one recipe name, without its fields.
 
     Attributes:
+        model: model part of the canonical name, such as `qwen3_30b_a3b`.
         layout: parallel layout as shipped, or None where the recipe fails or has none.
         minimum_gpus: smallest world that the layout allows, or None.
         seq_length: sequence length that takes effect, or None.
@@ -95,6 +96,7 @@ class RecipeSummary:
     """
 
     name: str
+    model: str
     kind: RecipeKind
     mode: Mode | None
     alias_of: str | None

@@ -1,10 +1,12 @@
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autorecipe.catalog.files import find_line, render_line
+from autorecipe.catalog.files import LineTable, render_line
 from autorecipe.catalog.records import Base, BaseTable, add_common, common_bases, shared_values, subtract_common
+from autorecipe.errors import EnvironmentProblem
 
 paths = st.sampled_from(["a", "b", "a.x", "a.y", "b.z", "c.d.e", "_class", "a._class"])
 values = st.one_of(st.none(), st.booleans(), st.integers(-2, 2), st.sampled_from([0.0, 1.0, "1", [1, True], {"k": 1}]))
@@ -41,5 +43,25 @@ def test_shared_values_need_the_share():
 def test_a_line_is_found_by_its_whole_first_key(tmp_path):
     path = tmp_path / "lines.jsonl"
     path.write_text("".join(f"{render_line({'name': name, 'n': index})}\n" for index, name in enumerate(["ab", "a", "abc"])))
-    assert find_line(path, "name", "a") == {"name": "a", "n": 1}
-    assert find_line(path, "name", "b") is None
+    table = LineTable(path, "name")
+    assert table["a"] == {"name": "a", "n": 1}
+    assert "b" not in table and table.get("b") is None
+    assert list(table) == ["ab", "a", "abc"] and len(table) == 3
+
+
+def test_odd_names_are_read_whole(tmp_path):
+    path = tmp_path / "lines.jsonl"
+    path.write_text("".join(f"{render_line({'name': name, 'n': 1})}\n" for name in ('a"b', "c\\d", "é")))
+    assert list(LineTable(path, "name")) == ['a"b', "c\\d", "é"]
+
+
+def test_a_damaged_line_is_named_when_it_is_read(tmp_path):
+    path = tmp_path / "lines.jsonl"
+    path.write_text('{"name": "a", "n": 1}\n{"name": "b", "n":\n')
+    table = LineTable(path, "name")
+    assert table["a"]["n"] == 1
+    with pytest.raises(EnvironmentProblem, match="line 2"):
+        table["b"]
+    path.write_text('{"name": "a"}\n{"other": "b"}\n')
+    with pytest.raises(EnvironmentProblem, match="line 2: no 'name'"):
+        LineTable(path, "name")

@@ -6,7 +6,7 @@ from autorecipe.recommend.models import MatchKind, ModelIndex, read_model_name, 
 
 @pytest.fixture(scope="module")
 def index():
-    return ModelIndex(open_catalog("0.6.2").summaries())
+    return ModelIndex(open_catalog("0.6.2").recipes)
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_without_a_family_the_size_decides_and_dense_stays_dense(index):
 
 
 def test_every_stem_finds_itself(index):
-    for stem in index.by_model:
+    for stem in index.models:
         match = index.find(stem)
         assert (match.kind, match.models[0]) == (MatchKind.EXACT, stem)
 
