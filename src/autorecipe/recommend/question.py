@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from autorecipe.errors import Problem, UsageError, near_misses, unknown_name
 from autorecipe.recommend import vocabulary
+from autorecipe.recommend.vocabulary import Wording
 from autorecipe.record import dataclass, field, field_names, replace
 from autorecipe.schema.recipe import Mode
 from autorecipe.schema.recommendation import Question, Topic
 
-_NUMBER = r"(?:\d+|" + "|".join(sorted(map(re.escape, vocabulary.NUMBER_WORDS), key=len, reverse=True)) + ")"
 _COUNTERS = "枚|台|基|個|つ"
 _TIMES = r"\s*(?:[x×*]|個の|枚の|台の|基の|の|を|が|は|で)?\s*"
 _NODES = r"(?:nodes?|hosts?|servers?|machines?|ノード|サーバー?)"
-_NODE_WORDS = ("node", "host", "server", "machine", "ノード", "サーバ")
+_NODE_WORDS = "node host server machine ノード サーバ"
 _EACH = r"(?:each|per node|a node|/ ?node|ずつ)"
 
 
@@ -32,24 +32,33 @@ class _Reading:
     facts: dict[str, object] = field(default_factory=dict)
     problems: list[Problem] = field(default_factory=list)
 
-    def take(self, pattern: str) -> re.Match[str] | None:
+    def find(self, wording: Wording) -> re.Match[str] | None:
+        """Return the first match, or None; nothing is compiled for a text without the wording's words."""
+        return re.search(wording.pattern, self.text) if wording.may_match(self.text) else None
+
+    def take(self, wording: Wording) -> re.Match[str] | None:
         """Return the first match that is not negated, and blank it out; negated ones are blanked out with their negation."""
-        while match := re.search(pattern, self.text):
-            before, after = self.text[: match.start()], self.text[match.end() :]
-            negated_before = re.search(vocabulary.NEGATION, before)
-            negated_after = re.match(vocabulary.NEGATION_AFTER, after)
+        while match := self.find(wording):
+            before, after = _Reading(self.text[: match.start()]), _Reading(self.text[match.end() :])
+            negated_before, negated_after = before.find(vocabulary.NEGATION), after.find(vocabulary.NEGATION_AFTER)
             if negated_before:
-                before = before[: negated_before.start()]
+                before.text = before.text[: negated_before.start()]
             if negated_after:
-                after = after[negated_after.end() :]
-            self.text = before + "  " + after
+                after.text = after.text[negated_after.end() :]
+            self.text = before.text + "  " + after.text
             if not negated_before and not negated_after:
                 return match
         return None
 
-    def has(self, words: Iterable[str]) -> bool:
-        """Return whether any of some literal words is in the text: cheaper than compiling patterns that need one of them."""
-        return any(word in self.text for word in words)
+    def drop(self, wording: Wording) -> None:
+        """Blank out every match."""
+        if wording.may_match(self.text):
+            self.text = re.sub(wording.pattern, " ", self.text)
+
+    def number(self) -> str:
+        """Return the pattern of a number, with the number words that the text holds."""
+        words = sorted((word for word in vocabulary.NUMBER_WORDS if word in self.text), key=len, reverse=True)
+        return "(?:" + "|".join([r"\d+", *map(re.escape, words)]) + ")"
 
     def note(self, name: str, value: object) -> None:
         """Keep a fact; a second, different value is a problem."""
@@ -81,7 +90,7 @@ OPTIONS = {
 
 def split_questions(text: str) -> tuple[str, ...]:
     """Split a text that asks several things, at semicolons and line ends."""
-    parts = re.split(r"[;；\n]+", text)
+    parts = text.replace("；", ";").replace("\n", ";").split(";")
     return tuple(part.strip() for part in parts if part.strip())
 
 
@@ -97,8 +106,8 @@ def parse_question(text: str, *, gpus: Iterable[str], presets: Iterable[str], re
     Raises:
         UsageError: naming every contradiction, and a GPU type that is not known.
     """
-    folded = unicodedata.normalize("NFKC", text)
-    reading = _Reading(text=_lower_keep_paths(folded))
+    folded = text if text.isascii() else unicodedata.normalize("NFKC", text)
+    reading = _Reading(" ".join(folded.split()).lower())
     _read_model_reference(reading, folded, recipes)
     _read_first_run(reading)
     _read_gpus(reading, tuple(gpus))
@@ -177,43 +186,45 @@ def check_question(question: Question, *, presets: Sequence[str]) -> None:
         raise UsageError(problems)
 
 
-def _lower_keep_paths(text: str) -> str:
-    return re.sub(r"\s+", " ", text).lower()
-
-
 def _read_model_reference(reading: _Reading, original: str, recipes: Callable[[str], bool]) -> None:
     """Read what names a model beyond doubt: a recipe, a Hugging Face id, a path of a configuration."""
     for word in re.findall(r"[A-Za-z0-9_./~:@-]+", original):
         word = word.rstrip(".:,")
         is_path = word.endswith(".json") or word.startswith(("/", "./", "../", "~/"))
-        is_id = re.fullmatch(r"[A-Za-z][\w.-]*/[\w.-]*[A-Za-z][\w.-]*", word) is not None and not re.search(
-            r"^(?:sft|lora|dora|peft|pretrain|tokens?|and|tp|pp|cp|ep)/|/(?:sft|lora|dora|peft|s|sec|gpu|node)$", word.lower()
-        )
-        if recipes(word) or is_path or is_id:
+        if recipes(word) or is_path or _is_hugging_face_id(word):
             reading.facts["model"] = word
             reading.text = reading.text.replace(word.lower(), " ", 1)
             return
 
 
+def _is_hugging_face_id(word: str) -> bool:
+    if "/" not in word or not re.fullmatch(r"[A-Za-z][\w.-]*/[\w.-]*[A-Za-z][\w.-]*", word):
+        return False
+    owner, _, name = word.lower().partition("/")
+    is_unit = owner in ("sft", "lora", "dora", "peft", "pretrain", "token", "tokens", "and", "tp", "pp", "cp", "ep")
+    return not is_unit and name not in ("sft", "lora", "dora", "peft", "s", "sec", "gpu", "node")
+
+
 def _read_first_run(reading: _Reading) -> None:
-    while reading.has(vocabulary.FIRST_RUN_WORDS) and reading.take(vocabulary.FIRST_RUN_PATTERN):
+    while reading.take(vocabulary.FIRST_RUN):
         reading.facts["first_run"] = True
 
 
 def _read_gpus(reading: _Reading, gpus: tuple[str, ...]) -> None:
     """Read GPU types with the count beside them: `8x H100`, `H100 x 8`, `16 H100s`, `H100 を 8 枚`, `one h100`."""
-    names = "|".join(sorted(map(re.escape, gpus), key=len, reverse=True))
+    named = [gpu for gpu in gpus if gpu in reading.text]
+    names, number = "|".join(sorted(map(re.escape, named), key=len, reverse=True)), reading.number()
     kind = rf"(?P<gpu>{names})(?:[- ]?(?:sxm5?|pcie|nvl\d*|hgx|dgx|superpods?))?(?:[- ]?\d+ ?gi?b)?"
     head = r"(?:nvidia\s*)?(?:dgx |hgx )?"
     tail = r"(?:\s*(?:tensor core )?gpus?)?"
     patterns = (
-        rf"(?<![\w.-])(?P<nodes>{_NUMBER})\s*[x×*]\s*(?P<count>\d+)\s*(?:[x×*]\s*)?{head}{kind}s?(?![a-z0-9]){tail}",
-        rf"(?<![\w.-])(?P<count>{_NUMBER})\s*(?:[x×*]|枚の|台の|基の|個の)?\s*{head}{kind}s?(?![a-z0-9]){tail}(?:\s*{_EACH})?",
-        rf"(?<![a-z0-9]){head}{kind}s?(?![a-z0-9])\s*(?:gpu)?s?{_TIMES}(?P<count>{_NUMBER})(?:\s*(?:{_COUNTERS})|(?![\w.]))(?:ずつ)?",
+        rf"(?<![\w.-])(?P<nodes>{number})\s*[x×*]\s*(?P<count>\d+)\s*(?:[x×*]\s*)?{head}{kind}s?(?![a-z0-9]){tail}",
+        rf"(?<![\w.-])(?P<count>{number})\s*(?:[x×*]|枚の|台の|基の|個の)?\s*{head}{kind}s?(?![a-z0-9]){tail}(?:\s*{_EACH})?",
+        rf"(?<![a-z0-9]){head}{kind}s?(?![a-z0-9])\s*(?:gpu)?s?{_TIMES}(?P<count>{number})(?:\s*(?:{_COUNTERS})|(?![\w.]))(?:ずつ)?",
         rf"(?<![a-z0-9]){head}{kind}s?(?![a-z0-9]){tail}",
     )
-    for pattern in patterns:
-        while reading.has(gpus) and (match := reading.take(pattern)) is not None:
+    for pattern in patterns if named else ():
+        while (match := reading.take(Wording(pattern, " ".join(named)))) is not None:
             reading.note("gpu", match["gpu"])
             found = match.groupdict()
             if found.get("nodes"):
@@ -224,7 +235,7 @@ def _read_gpus(reading: _Reading, gpus: tuple[str, ...]) -> None:
                     rf"{_NODES}\s*(?:of|with|[x×*]|、|に|で)?\s*$", reading.text[: match.start()]
                 )
                 reading.note("gpus_per_node" if each else "num_gpus", _number(found["count"]))
-    if "gpu" not in reading.facts and (match := reading.take(rf"(?<![a-z0-9])(?:{vocabulary.OTHER_GPUS})s?(?![a-z0-9])")):
+    if "gpu" not in reading.facts and (match := reading.take(vocabulary.OTHER_GPUS)):
         close = near_misses(match.group(0), gpus)
         reading.problems.append(
             Problem(
@@ -238,28 +249,27 @@ def _read_gpus(reading: _Reading, gpus: tuple[str, ...]) -> None:
 
 def _read_nodes_and_counts(reading: _Reading) -> None:
     """Read `2 nodes of 8`, `16 GPUs`, `GPU 16 台`, `4 nodes`."""
-    if reading.has(_NODE_WORDS):
-        match = reading.take(
-            rf"(?<![\w.-])(?P<nodes>{_NUMBER})\s*{_NODES}\s*(?:of|with|[x×*])\s*(?P<count>{_NUMBER})(?:\s*gpus?)?(?:\s*{_EACH})?(?![\w.])"
-        )
-        if match:
-            reading.note("num_nodes", _number(match["nodes"]))
-            reading.note("gpus_per_node", _number(match["count"]))
-        if match := reading.take(rf"(?<![\w.-])(?P<nodes>{_NUMBER})\s*{_NODES}"):
-            reading.note("num_nodes", _number(match["nodes"]))
+    number = reading.number()
+    nodes = rf"(?<![\w.-])(?P<nodes>{number})\s*{_NODES}"
+    each = rf"{nodes}\s*(?:of|with|[x×*])\s*(?P<count>{number})(?:\s*gpus?)?(?:\s*{_EACH})?(?![\w.])"
+    if match := reading.take(Wording(each, _NODE_WORDS)):
+        reading.note("num_nodes", _number(match["nodes"]))
+        reading.note("gpus_per_node", _number(match["count"]))
+    if match := reading.take(Wording(nodes, _NODE_WORDS)):
+        reading.note("num_nodes", _number(match["nodes"]))
     patterns = (
         (
-            ("gpu",),
-            rf"(?<![\w.-])(?P<count>{_NUMBER})\s*(?:[x×*]\s*)?(?:{_COUNTERS})?(?:の)?\s*gpus?(?![a-z])(?P<each>\s*{_EACH})?",
+            "gpu",
+            rf"(?<![\w.-])(?P<count>{number})\s*(?:[x×*]\s*)?(?:{_COUNTERS})?(?:の)?\s*gpus?(?![a-z])(?P<each>\s*{_EACH})?",
         ),
         (
-            ("gpu",),
-            rf"(?<![a-z])gpus?\s*[:=]?{_TIMES}(?P<count>{_NUMBER})(?:\s*(?:{_COUNTERS})|(?![\w.]))(?P<each>ずつ)?",
+            "gpu",
+            rf"(?<![a-z])gpus?\s*[:=]?{_TIMES}(?P<count>{number})(?:\s*(?:{_COUNTERS})|(?![\w.]))(?P<each>ずつ)?",
         ),
-        (("枚", "台", "基"), r"(?<![\w.-])(?P<count>\d+)\s*(?:枚|台|基)(?P<each>ずつ)?"),
+        ("枚 台 基", r"(?<![\w.-])(?P<count>\d+)\s*(?:枚|台|基)(?P<each>ずつ)?"),
     )
     for words, pattern in patterns:
-        if reading.has(words) and (match := reading.take(pattern)):
+        if match := reading.take(Wording(pattern, words)):
             reading.note("gpus_per_node" if match["each"] else "num_gpus", _number(match["count"]))
 
 
@@ -277,10 +287,10 @@ def _read_sequence(reading: _Reading) -> None:
             named,
             rf"(?<![\w.-])(?P<value>\d[\d,]*(?:\.\d+)?)\s*(?P<unit>[km])?[- ]?{units}(?:[- ]?(?:length|len|window|長))?",
         ),
-        (("k",), rf"(?<![\w.-])(?P<value>\d+(?:\.\d+)?)(?P<unit>k)(?![\w.])(?!{vocabulary.NOT_A_SEQUENCE})"),
+        ("k", rf"(?<![\w.-])(?P<value>\d+(?:\.\d+)?)(?P<unit>k)(?![\w.])(?!{vocabulary.NOT_A_SEQUENCE})"),
     )
     for words, pattern in patterns:
-        if reading.has(words) and (match := reading.take(pattern)):
+        if match := reading.take(Wording(pattern, words)):
             scale = {"k": 1024, "m": 1024 * 1024, None: 1}[match["unit"]]
             value = float(match["value"].replace(",", ""))
             exact = int(value) if scale != 1 and value >= 1000 else int(value * scale)
@@ -292,33 +302,33 @@ def _read_dataset(reading: _Reading, presets: tuple[str, ...]) -> None:
     letters = re.sub(r"[^a-z0-9]", "", reading.text)
     for preset in sorted(presets, key=len, reverse=True):
         if preset.replace("-", "") not in letters:
-            continue  # most questions name no preset: do not compile a pattern for each
+            continue  # most questions name no preset
         spelled = re.escape(preset).replace(r"\-", "[-_ ]?")
         spelled = re.sub(r"([a-z])(\d)", r"\1[-_ ]?\2", spelled)
-        if reading.take(rf"(?<![a-z0-9]){spelled}(?:[- ]?(?:data(?:set)?|データ(?:セット)?))?(?![a-z0-9])"):
+        pattern = rf"(?<![a-z0-9]){spelled}(?:[- ]?(?:data(?:set)?|データ(?:セット)?))?(?![a-z0-9])"
+        if reading.take(Wording(pattern, preset[:2])):
             reading.note("dataset", preset)
             return
-    if "mock" in presets and reading.take(r"(?:synthetic|dummy|fake|random) data|モックデータ|モック|ダミーデータ"):
+    if "mock" in presets and reading.take(vocabulary.MOCK_DATA):
         reading.note("dataset", "mock")
 
 
 def _read_precision(reading: _Reading) -> None:
-    match = reading.take(r"(?<![a-z0-9])(?P<name>bf16|fp8[-_ ]?(?:mx|cs|sc|ds)|mxfp8|nvfp4|fp4|fp8)(?![a-z0-9])")
+    match = reading.take(vocabulary.PRECISION)
     if match:
         name = re.sub(r"[-_ ]", "", match["name"])
         reading.facts["precision"] = {"mxfp8": "fp8mx", "fp4": "nvfp4", "fp8": "fp8cs"}.get(name, name)
 
 
 def _read_goal(reading: _Reading) -> None:
-    if reading.take(vocabulary.BENCHMARK_PATTERN):
+    if reading.take(vocabulary.BENCHMARK):
         reading.facts["benchmark"] = True
-    if match := re.search(r"(?<![a-z])q?dora(?![a-z])", reading.text):
-        reading.facts["adapter"] = "dora"
-    elif match := re.search(r"(?<![a-z])q?lora(?![a-z])", reading.text):
-        reading.facts["adapter"] = "lora"
+    adapter = next((name for name, wording in vocabulary.ADAPTERS.items() if reading.find(wording)), None)
+    if adapter:
+        reading.facts["adapter"] = adapter
     found: list[tuple[Mode, str]] = []
-    for mode, pattern in vocabulary.GOAL_PATTERNS:
-        while match := reading.take(pattern):
+    for mode, wording in vocabulary.GOALS:
+        while match := reading.take(wording):
             if mode not in [known for known, _ in found]:
                 found.append((mode, match.group(0).strip()))
     modes = [mode for mode, _ in found]
@@ -339,12 +349,12 @@ def _read_goal(reading: _Reading) -> None:
 
 
 def _read_topic(reading: _Reading) -> None:
-    if re.search(vocabulary.CORRELATION_PATTERN, reading.text):
-        reading.take(vocabulary.CORRELATION_PATTERN)
+    if reading.find(vocabulary.CORRELATION):
+        reading.take(vocabulary.CORRELATION)
         reading.facts["topic"] = Topic.CORRELATION
         return
-    for topic, pattern in vocabulary.TOPIC_PATTERNS:
-        if re.search(pattern, reading.text):
+    for topic, wording in vocabulary.TOPICS:
+        if reading.find(wording):
             reading.facts["topic"] = topic
             return
 
@@ -355,26 +365,20 @@ def _read_size(reading: _Reading) -> None:
         reading.facts["size"] = float(match[1]) * {"b": 1.0, "m": 1e-3, "t": 1e3}[match[2]]
 
 
-_FILLER = (
-    r"(?<![a-z])(?:i|we|you|my|our|your|want(?:ed)?|would|like|need|to|how|can|could|should|do|does|please|help|me|us|with|on|using|use|for|the|a|an|"
-    r"of|in|at|and|or|it|is|are|have|has|got|only|just|some|real|really|what|which|recipe|recipes|recommend|train(?:ing|ed)?|run|running|model|models|"
-    r"llm|llms|gpu|gpus|node|nodes|data|dataset|datasets|over|across|from|by|as|fast|best|good|full|large|small|dense|moe|context|long|"
-    r"length|sequence|tokens?|single|machine|cluster|then|goal|size|type|mode|start|starting|try|first|time|bridge|megatron(?:-bridge)?|framework)(?![a-z0-9])"
-)
 _JAPANESE = r"[\u3040-\u30ff\u3400-\u9fff々ー、。・「」]+"
 
 
 def _read_name(reading: _Reading) -> None:
     """Keep what no other reader understood, when it looks like a model's name."""
-    rest = re.sub(
-        vocabulary.BENCHMARK_PATTERN + "|" + "|".join(pattern for _, pattern in vocabulary.TOPIC_PATTERNS), " ", reading.text
-    )
+    for wording in (vocabulary.BENCHMARK, *(wording for _, wording in vocabulary.TOPICS)):
+        reading.drop(wording)
+    rest = reading.text
     if not rest.isascii():
         rest = re.sub(_JAPANESE, " ", rest)
-    rest = re.sub(_FILLER, " ", rest)
+    rest = re.sub(r"[a-z]+(?![a-z0-9])", lambda match: " " if match[0] in vocabulary.FILLERS else match[0], rest)
     rest = re.sub(r"[^\w.\- ]+", " ", rest)
     rest = re.sub(r"(?<!\w)[-.]+|[-.]+(?!\w)", " ", rest)
-    words = [word for word in rest.split() if not re.fullmatch(r"[x×]|\d+", word) or _follows_name(word, rest)]
+    words = [word for word in rest.split() if not (word.isdigit() or word in ("x", "×")) or _follows_name(word, rest)]
     name = " ".join(words).strip(" -.")
     has_letters = re.search(r"[a-z]{2}", re.sub(r"(?<![a-z])a?\d+(?:\.\d+)?[bmt](?![a-z])", " ", name))
     if name and has_letters:

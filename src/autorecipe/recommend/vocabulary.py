@@ -2,8 +2,27 @@
 
 from __future__ import annotations
 
+from autorecipe.record import dataclass
 from autorecipe.schema.recipe import Mode
 from autorecipe.schema.recommendation import Topic
+
+
+@dataclass(frozen=True)
+class Wording:
+    """A pattern, compiled only for a text that holds one of some words: compiling all would take longer than the rest of reading.
+
+    Attributes:
+        pattern: regular expression over folded text.
+        words: space-separated; one of these is in every text that the pattern matches (a test draws such texts).
+    """
+
+    pattern: str
+    words: str
+
+    def may_match(self, text: str) -> bool:
+        """Return whether the pattern is worth compiling for a text."""
+        return any(word in text for word in self.words.split())
+
 
 NUMBER_WORDS = {
     "a": 1,
@@ -42,63 +61,114 @@ NUMBER_WORDS = {
     "六十四": 64,
 }
 
-OTHER_GPUS = r"v100|p100|t4|a10g?|a30|a40|a6000|l4|l40s?|rtx[ -]?\d{4}(?:[ -]?ti)?|[345]0[6-9]0|mi\d{3}x?|tpu\w*|gaudi\d?"
+OTHER_GPUS = Wording(
+    r"(?<![a-z0-9])(?:v100|p100|t4|a10g?|a30|a40|a6000|l4|l40s?|rtx[ -]?\d{4}(?:[ -]?ti)?|[345]0[6-9]0|mi[123]\d{2}x?|tpu\w*|"
+    r"gaudi\d?)s?(?![a-z0-9])",
+    "v100 p100 t4 a10 a30 a40 a6000 l4 rtx 060 070 080 090 mi1 mi2 mi3 tpu gaudi",
+)
 """Accelerators that people name and that are not in the GPU table: answered by name rather than overlooked."""
 
-GOAL_PATTERNS: tuple[tuple[Mode, str], ...] = (
+GOALS: tuple[tuple[Mode, Wording], ...] = (
     (
         Mode.PEFT,
-        r"(?<![a-z])(?:q?lora|q?dora|peft|adapters?|parameter[- ]efficient(?:[- ]fine[- ]?tun\w+)?)(?![a-z])|アダプター?",
+        Wording(
+            r"(?<![a-z])(?:q?lora|q?dora|peft|adapters?|parameter[- ]efficient(?:[- ]fine[- ]?tun\w+)?)(?![a-z])|アダプター?",
+            "lora dora peft adapter parameter アダプタ",
+        ),
     ),
     (
         Mode.SFT,
-        r"(?<![a-z])(?:sft|(?:full[- ])?fine[- ]?tun(?:e|es|ed|ing)|(?:instruction|supervised)[- ](?:fine[- ]?)?tun(?:e|ing)|"
-        r"instruct[- ]?tun(?:e|ing)|post[- ]?train(?:ing)?)(?![a-z])|"
-        r"ファインチュー?ニング|ファインチューン|微調整|教師あり|指示チューニング|インストラクションチューニング|事後学習",
+        Wording(
+            r"(?<![a-z])(?:sft|(?:full[- ])?fine[- ]?tun(?:e|es|ed|ing)|(?:instruction|supervised)[- ](?:fine[- ]?)?tun(?:e|ing)|"
+            r"instruct[- ]?tun(?:e|ing)|post[- ]?train(?:ing)?)(?![a-z])|"
+            r"ファインチュー?ニング|ファインチューン|微調整|教師あり|指示チューニング|インストラクションチューニング|事後学習",
+            "sft tun post ファイン 微調整 教師あり チューニング 事後学習",
+        ),
     ),
     (
         Mode.PRETRAIN,
-        r"(?<![a-z])(?:(?:continued?|continual)[- ])?pre[- ]?train(?:ed|ing)?(?![a-z])|from scratch|(?<![a-z])cpt(?![a-z])|"
-        r"事前学習|プレトレーニング|プリトレーニング|スクラッチ(?:から|で)",
+        Wording(
+            r"(?<![a-z])(?:(?:continued?|continual)[- ])?pre[- ]?train(?:ed|ing)?(?![a-z])|from scratch|(?<![a-z])cpt(?![a-z])|"
+            r"事前学習|プレトレーニング|プリトレーニング|スクラッチ(?:から|で)",
+            "train scratch cpt 事前学習 プレトレーニング プリトレーニング スクラッチ",
+        ),
     ),
 )
 
-BENCHMARK_PATTERN = (
+ADAPTERS = {
+    "dora": Wording(r"(?<![a-z])q?dora(?![a-z])", "dora"),
+    "lora": Wording(r"(?<![a-z])q?lora(?![a-z])", "lora"),
+}
+
+BENCHMARK = Wording(
     r"(?<![a-z])(?:bench(?:mark(?:s|ing)?)?|throughput|tflops?|mfu|tokens? (?:per|/) ?s(?:ec(?:ond)?)?|speed[- ]?test|"
     r"peak performance)"
-    r"(?![a-z])|ベンチマーク|スループット|性能測定"
+    r"(?![a-z])|ベンチマーク|スループット|性能測定",
+    "bench throughput tflop mfu token speed peak ベンチマーク スループット 性能測定",
 )
-FIRST_RUN_PATTERN = (
+FIRST_RUN = Wording(
     r"first[- ](?:time|run|try|try-?out|smoke)|try-?out|getting started|get started|smoke[- ]?test|hello[- ]?world|"
     r"new to (?:megatron|bridge)|"
-    r"初めて|はじめて|初回|お試し|スモークテスト|動作確認|入門"
+    r"初めて|はじめて|初回|お試し|スモークテスト|動作確認|入門",
+    "first try started smoke hello new 初 はじめ お試し スモーク 動作確認 入門",
 )
-FIRST_RUN_WORDS = (
-    "first try started smoke hello new 初 はじめ お試し スモーク 動作確認 入門".split()  # noqa: SIM905
+CORRELATION = Wording(
+    r"correlat\w+|loss parity|same loss|compare .{0,30}megatron-?lm|相関|損失を?比較", "correlat loss compare 相関 損失"
 )
-"""One of these is in every text that `FIRST_RUN_PATTERN` matches."""
+PRECISION = Wording(r"(?<![a-z0-9])(?P<name>bf16|fp8[-_ ]?(?:mx|cs|sc|ds)|mxfp8|nvfp4|fp4|fp8)(?![a-z0-9])", "bf16 fp8 fp4")
+MOCK_DATA = Wording(
+    r"(?:synthetic|dummy|fake|random) data|モックデータ|モック|ダミーデータ", "synthetic dummy fake random モック ダミー"
+)
 
-CORRELATION_PATTERN = r"correlat\w+|loss parity|same loss|compare .{0,30}megatron-?lm|相関|損失を?比較"
+NEGATION = Wording(
+    r"(?:(?<![a-z])(?:not|no|never|without|instead of|rather than|don't|isn't)(?: (?:a|an|the|for|do|want))*\s*$)",
+    "not no never without instead rather don't isn't",
+)
+NEGATION_AFTER = Wording(r"^\s*(?:ではなく|でなく|じゃなく|なしで|はしない|は不要|不要)", "なく なし しない 不要")
 
-NEGATION = r"(?:(?<![a-z])(?:not|no|never|without|instead of|rather than|don't|isn't)(?: (?:a|an|the|for|do|want))*\s*$)"
-NEGATION_AFTER = r"^\s*(?:ではなく|でなく|じゃなく|なしで|はしない|は不要|不要)"
-
-TOPIC_PATTERNS: tuple[tuple[Topic, str], ...] = (
-    (Topic.SMALL_MOE, r"(?:small|medium|little|tiny)(?:[- ]sized?)? moe|(?:小規模|小さ[いな]|中規模)な? ?(?:の)?moe"),
-    (Topic.LARGE_MOE, r"(?:large|big|huge|giant)(?:[- ]scale)? moe|(?:大規模|大き[いな]|巨大)な? ?(?:の)?moe"),
-    (Topic.VLM, r"(?<![a-z])vlms?(?![a-z])|vision[- ]language|multi-?modal|image[- ]text|視覚言語|マルチモーダル|画像"),
+TOPICS: tuple[tuple[Topic, Wording], ...] = (
+    (
+        Topic.SMALL_MOE,
+        Wording(r"(?:small|medium|little|tiny)(?:[- ]sized?)? moe|(?:小規模|小さ[いな]|中規模)な? ?(?:の)?moe", "moe"),
+    ),
+    (Topic.LARGE_MOE, Wording(r"(?:large|big|huge|giant)(?:[- ]scale)? moe|(?:大規模|大き[いな]|巨大)な? ?(?:の)?moe", "moe")),
+    (
+        Topic.VLM,
+        Wording(
+            r"(?<![a-z])vlms?(?![a-z])|vision[- ]language|multi-?modal|image[- ]text|視覚言語|マルチモーダル|画像",
+            "vlm vision modal image 視覚言語 マルチモーダル 画像",
+        ),
+    ),
     (
         Topic.DIFFUSION,
-        r"diffusion|(?:text|image)[- ]to[- ](?:video|image)|video generation|image generation|拡散|動画生成|画像生成",
+        Wording(
+            r"diffusion|(?:text|image)[- ]to[- ](?:video|image)|video generation|image generation|拡散|動画生成|画像生成",
+            "diffusion video image 拡散 動画 画像",
+        ),
     ),
-    (Topic.LONG_CONTEXT, r"long[- ]?(?:context|sequence)|長い?コンテキスト|長文|ロングコンテキスト|長い(?:系列|シーケンス)"),
-    (Topic.SMALL_MOE, r"(?<![a-z])moe(?![a-z])|mixture[- ]of[- ]experts|混合エキスパート"),
-    (Topic.DENSE, r"(?<![a-z])dense(?![a-z])|密結合|密な"),
+    (
+        Topic.LONG_CONTEXT,
+        Wording(
+            r"long[- ]?(?:context|sequence)|長い?コンテキスト|長文|ロングコンテキスト|長い(?:系列|シーケンス)", "long 長 ロング"
+        ),
+    ),
+    (Topic.SMALL_MOE, Wording(r"(?<![a-z])moe(?![a-z])|mixture[- ]of[- ]experts|混合エキスパート", "moe experts エキスパート")),
+    (Topic.DENSE, Wording(r"(?<![a-z])dense(?![a-z])|密結合|密な", "dense 密")),
 )
 """Checked in this order: the first that matches is the topic."""
 
 SEQUENCE_UNITS = r"(?:tokens?|context|ctx|seq(?:uence)?(?:[- ]?len(?:gth)?)?|window|トークン|コンテキスト|系列|シーケンス|文脈)"
-SEQUENCE_WORDS = ("token", "context", "ctx", "seq", "window", "トークン", "コンテキスト", "系列", "シーケンス", "文脈")
+SEQUENCE_WORDS = "token context ctx seq window トークン コンテキスト 系列 シーケンス 文脈"
 """One of these is in every text that `SEQUENCE_UNITS` matches."""
 
 NOT_A_SEQUENCE = r"\s*(?:steps?|iters?|iterations?|samples?|examples?|rows?|documents?|gpus?|hours?|ステップ|サンプル|件|ドル|円)"
+
+_FILLERS = """
+i we you my our your want wanted would like need to how can could should do does please help me us with on using use for the
+a an of in at and or it is are have has got only just some real really what which recipe recipes recommend train training
+trained run running model models llm llms gpu gpus node nodes data dataset datasets over across from by as fast best good
+full large small dense moe context long length sequence token tokens single machine cluster then goal size type mode start
+starting try first time bridge megatron framework
+"""
+FILLERS = frozenset(_FILLERS.split())
+"""Words that are no part of a model's name."""

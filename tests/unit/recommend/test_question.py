@@ -1,9 +1,13 @@
+import re
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autorecipe.catalog.hardware import load_gpus
 from autorecipe.errors import UsageError
+from autorecipe.recommend import question as reader
+from autorecipe.recommend import vocabulary
 from autorecipe.recommend.presets import PRESETS
 from autorecipe.recommend.question import check_question, merge_options, parse_question, split_questions
 from autorecipe.schema.recipe import Mode
@@ -208,3 +212,36 @@ def test_no_text_breaks_the_reader(text):
         read(text)
     except UsageError as error:
         assert error.problems
+
+
+def wordings():
+    for name, value in vars(vocabulary).items():
+        for number, item in enumerate(
+            value if isinstance(value, tuple) else value.values() if isinstance(value, dict) else [value]
+        ):
+            wording = item[-1] if isinstance(item, tuple) else item
+            if isinstance(wording, vocabulary.Wording):
+                yield f"{name}-{number}", wording
+    yield "sequence", vocabulary.Wording(vocabulary.SEQUENCE_UNITS, vocabulary.SEQUENCE_WORDS)
+    yield "nodes", vocabulary.Wording(reader._NODES, reader._NODE_WORDS)
+
+
+WORDINGS = dict(wordings())
+
+
+@pytest.mark.parametrize("name", WORDINGS)
+def test_no_text_that_matches_lacks_the_words(name):
+    wording = WORDINGS[name]
+
+    @settings(max_examples=40, deadline=None)
+    @given(st.from_regex(wording.pattern))
+    def holds(text):
+        found = re.search(wording.pattern, text)
+        assert wording.may_match(found[0])
+
+    holds()
+
+
+def test_every_kind_of_wording_is_tried():
+    assert len(WORDINGS) > 20
+    assert {"GOALS-1", "TOPICS-0", "NEGATION-0", "ADAPTERS-0", "OTHER_GPUS-0"} <= WORDINGS.keys()
