@@ -51,10 +51,12 @@ class GrammarError(ValueError):
 
 
 _KEY = r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*"
-_PLAIN = re.compile(rf"(\+{{0,2}})({_KEY})=([A-Za-z0-9_./\-]*)", re.ASCII)
-_INTEGER = re.compile(r"-?(?:0|[1-9][0-9]*)", re.ASCII)
-_FLOAT = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+(?:[eE]-?[0-9]+)?|[eE]-?[0-9]+)", re.ASCII)
-_WORD = re.compile(r"[A-Za-z_][A-Za-z0-9_\-]*", re.ASCII)
+_PLAIN = rf"(\+{{0,2}})({_KEY})=([A-Za-z0-9_./\-]*)"
+_INTEGER = r"-?(?:0|[1-9][0-9]*)"
+_FLOAT = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+(?:[eE]-?[0-9]+)?|[eE]-?[0-9]+)"
+_WORD = r"[A-Za-z_][A-Za-z0-9_\-]*"
+_SAFE_TEXT = r"[A-Za-z_][A-Za-z0-9_\-]*|[A-Za-z0-9_.\-]*/[A-Za-z0-9_./\-]*"
+_NUMBER_LIKE = r"(?i:[+-]?(?:[0-9_.]+(?:[eE][+-]?[0-9_]+)?|inf|nan))"
 _KEYWORDS = {"true", "false", "null", "inf", "nan"}
 
 
@@ -69,7 +71,7 @@ def parse_assignment(text: str) -> Assignment:
 
 def parse_plain(text: str) -> Assignment | None:
     """Parse an override whose value is one plain scalar; None where only the full grammar can say."""
-    match = _PLAIN.fullmatch(text)
+    match = re.fullmatch(_PLAIN, text, re.ASCII)
     if match is None:
         return None
     prefix, key, raw = match.groups()
@@ -84,11 +86,11 @@ def parse_plain(text: str) -> Assignment | None:
         value = folded == "true"
     elif folded == "null":
         value = None
-    elif _INTEGER.fullmatch(raw):
+    elif re.fullmatch(_INTEGER, raw, re.ASCII):
         value = int(raw)
-    elif _FLOAT.fullmatch(raw):
+    elif re.fullmatch(_FLOAT, raw, re.ASCII):
         value = float(raw)
-    elif "/" in raw or (_WORD.fullmatch(raw) and folded not in _KEYWORDS):
+    elif "/" in raw or (re.fullmatch(_WORD, raw, re.ASCII) and folded not in _KEYWORDS):
         value = raw
     else:
         return None
@@ -137,9 +139,6 @@ def _to_plain(value: Any) -> FieldValue:
     raise GrammarError(f"has a value of type {type(value).__name__}, which a configuration cannot hold")
 
 
-_SAFE_TEXT = re.compile(r"[A-Za-z_][A-Za-z0-9_\-]*|[A-Za-z0-9_.\-]*/[A-Za-z0-9_./\-]*", re.ASCII)
-
-
 def render_value(value: FieldValue) -> str:
     """Render a value so that parsing gives it back.
 
@@ -153,7 +152,7 @@ def render_value(value: FieldValue) -> str:
     if isinstance(value, int | float):
         return repr(value)
     if isinstance(value, str):
-        if _SAFE_TEXT.fullmatch(value) and value.lower() not in _KEYWORDS:
+        if re.fullmatch(_SAFE_TEXT, value, re.ASCII) and value.lower() not in _KEYWORDS:
             return value
         return _quote(value)
     if isinstance(value, list | tuple):
@@ -170,15 +169,12 @@ def _quote(value: str) -> str:
     return "'" + escaped + "\\" * trailing + "'"
 
 
-_NUMBER_LIKE = re.compile(r"[+-]?(?:[0-9_.]+(?:[eE][+-]?[0-9_]+)?|inf|nan)", re.ASCII | re.IGNORECASE)
-
-
 def _render_key(key: Any) -> str:
     text = str(key)
     is_keyword = text.strip(" \t").lower() in _KEYWORDS
-    is_number = _NUMBER_LIKE.fullmatch(text.strip(" \t")) is not None and not re.fullmatch(r"0|[1-9][0-9]*", text)
+    is_number = re.fullmatch(_NUMBER_LIKE, text.strip(" \t"), re.ASCII) is not None and not re.fullmatch(r"0|[1-9][0-9]*", text)
     if not is_keyword and not is_number:  # the grammar would turn these into other keys: null -> None, 1.0 -> 1.0 as a number
-        if _WORD.fullmatch(text) or re.fullmatch(r"0|[1-9][0-9]*", text):
+        if re.fullmatch(_WORD, text, re.ASCII) or re.fullmatch(r"0|[1-9][0-9]*", text):
             return text
         escaped = re.sub(r"([\\()\[\]{}:=, \t])", r"\\\1", text)
         if re.fullmatch(r"(?:[A-Za-z0-9_/\-+.$%*@?|]|\\[\\()\[\]{}:=, \t])+", escaped, re.ASCII):

@@ -22,41 +22,47 @@ class Origins(MutableMapping[str, Origin]):
     Args:
         recipe: what the resolution starts from.
         schema: schema of its release.
+
+    Attributes:
+        written: origins that the steps of the resolution wrote, by path.
     """
 
     def __init__(self, recipe: Recipe, schema: ConfigSchema) -> None:
         self._recipe = recipe
         self._schema = schema
-        self._written: dict[str, Origin] = {}
+        self.written: dict[str, Origin] = {}
         self._dropped: set[str] = set()
 
     def __getitem__(self, path: str) -> Origin:
-        if path in self._written:
-            return self._written[path]
+        if path in self.written:
+            return self.written[path]
         if path in self._dropped or path not in self._recipe.fields:
             raise KeyError(path)
         return self._of_field(path)
 
     def __setitem__(self, path: str, origin: Origin) -> None:
-        self._written[path] = origin
+        self.written[path] = origin
 
     def __delitem__(self, path: str) -> None:
         if path not in self:
             raise KeyError(path)
-        self._written.pop(path, None)
+        self.written.pop(path, None)
         self._dropped.add(path)
 
     def __contains__(self, path: object) -> bool:
-        return path in self._written or (path in self._recipe.fields and path not in self._dropped)
+        return path in self.written or (path in self._recipe.fields and path not in self._dropped)
 
     def __iter__(self) -> Iterator[str]:
         kept = [path for path in self._recipe.fields if path not in self._dropped]
         yield from kept
         first = set(kept)
-        yield from [path for path in self._written if path not in first]
+        yield from [path for path in self.written if path not in first]
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
+
+    def __bool__(self) -> bool:
+        return bool(self.written) or next(iter(self), None) is not None
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({dict(self)!r})"

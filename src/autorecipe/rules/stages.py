@@ -12,8 +12,8 @@ MOST_LAYERS = 2048
 """Beyond this no uneven split is looked for."""
 
 LETTERS = {"E": "embedding", "t": "decoder", "m": "mtp", "L": "loss"}
-GROUP = re.compile(r"\(([^)]+)\)\*(\d+)")
-SINGLE = re.compile(r"(.)\*(\d+)")
+GROUP = r"\(([^)]+)\)\*(\d+)"
+SINGLE = r"(.)\*(\d+)"
 
 
 def parse_stages(layout: Any) -> list[list[str]] | None:
@@ -32,7 +32,7 @@ def parse_stages(layout: Any) -> list[list[str]] | None:
     if any(int(number) > 10_000 for number in re.findall(r"\d+", text)):
         return None
     for pattern in (GROUP, SINGLE):
-        text = pattern.sub(lambda match: match.group(1) * int(match.group(2)), text)
+        text = re.sub(pattern, lambda match: match.group(1) * int(match.group(2)), text)
         if len(text) > 100_000:
             return None
     stages = []

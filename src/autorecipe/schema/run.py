@@ -64,6 +64,12 @@ class RunConfig:
         """Return the value at a path, or `UNKNOWN` (or the given default) where it is not known."""
         return self.values.get(path, default)
 
+    @property
+    def overruled(self) -> Mapping[str, Origin]:
+        """Origins of the values that took precedence over an override, by path."""
+        written = getattr(self.origins, "written", self.origins)  # a recipe's own fields overrule nothing
+        return {path: origin for path, origin in written.items() if origin.given}
+
     def known(self, path: str) -> bool:
         """Return whether the path has a value, None included."""
         return path in self.values

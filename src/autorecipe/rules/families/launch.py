@@ -218,7 +218,7 @@ def process_count(context: Context) -> Iterator[Verdict]:
     )
 
 
-NAMED = re.compile(r"(?<![a-z])(tp|pp|vp|cp|ep|etp)_?(\d+)", re.IGNORECASE)
+NAMED = r"(?i)(?<![a-z])(tp|pp|vp|cp|ep|etp)_?(\d+)"
 
 
 @computes(
@@ -241,7 +241,7 @@ def experiment_name(context: Context) -> Iterator[Verdict]:
     name = context.given.get("experiment_name")
     if not name:
         return
-    said = {axis.lower(): int(size) for axis, size in NAMED.findall(str(name))}
+    said = {axis.lower(): int(size) for axis, size in re.findall(NAMED, str(name))}
     product = context.given.get("error_product")
     if isinstance(product, int) and said.get("pp"):
         rest = product // said["pp"]

@@ -77,9 +77,7 @@ SECTIONS = frozenset(
 )
 def dead_override(context: Context) -> Iterator[Verdict]:
     """Report overrides that resolution found to be without effect."""
-    lost = {
-        path: (origin.given, origin.replaced, origin.detail) for path, origin in context.config.origins.items() if origin.given
-    }
+    lost = {path: (origin.given, origin.replaced, origin.detail) for path, origin in context.config.overruled.items()}
     for key, value in context.given.items():
         if key.startswith("dead.") and value is not None:
             lost[key[5:]] = (f"{key[5:]}={show(value)}", value, "")
