@@ -12,7 +12,6 @@ Start reading at `Problem`.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Sequence
 
 from autorecipe.record import dataclass
@@ -80,6 +79,8 @@ class InternalError(AutorecipeError):
 
 def near_misses(name: str, known: Sequence[str], *, limit: int = 3) -> list[str]:
     """Return the known names closest to a mistyped one, best first."""
+    import difflib  # only a mistake needs it
+
     by_folded = {candidate.lower(): candidate for candidate in known}
     found = difflib.get_close_matches(name.lower(), list(by_folded), n=limit, cutoff=0.6)
     return [by_folded[match] for match in found]

@@ -65,12 +65,12 @@ def test_help_imports_nothing_heavy():
 
 def test_every_command_in_the_table_exists_and_helps():
     script = (
-        "import click, autorecipe.cli.main as main\n"
-        "context = click.Context(main.cli)\n"
-        "for name in main.cli.list_commands(context):\n"
-        "    command = main.cli.get_command(context, name)\n"
+        "import click, autorecipe.cli.group as group\n"
+        "context = click.Context(group.cli)\n"
+        "for name in group.cli.list_commands(context):\n"
+        "    command = group.cli.get_command(context, name)\n"
         "    assert command is not None and command.help, name\n"
-        "    assert main.COMMANDS[name].short_help, name\n"
+        "    assert group.COMMANDS[name].short_help, name\n"
     )
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=_environment())
     assert result.returncode == 0, result.stderr
