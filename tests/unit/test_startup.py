@@ -44,8 +44,15 @@ def test_it_imports_nothing_heavy(name: str) -> None:
     assert HEAVY & set(listed.split()) == set()
 
 
+@pytest.mark.parametrize("name", ["recommend", "first run"])
+def test_an_answer_needs_no_command_line_parser(name: str) -> None:
+    program = f"import sys, autorecipe.cli.main as main; main.execute({QUESTIONS[name]!r}); print(*sys.modules, file=sys.stderr)"
+    done = subprocess.run([sys.executable, "-X", "utf8", "-c", program], capture_output=True, text=True, check=True)
+    assert {"click", "inspect", "difflib"} & set(done.stderr.split()) == set()
+
+
 def test_help_reads_no_catalog_and_no_rules() -> None:
     program = "import sys, autorecipe.cli.main as main; main.execute(['--help']); print(*sys.modules, file=sys.stderr)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     loaded = {name for name in done.stderr.split() if name.startswith("autorecipe.")}
-    assert loaded <= {"autorecipe.cli", "autorecipe.cli.main", "autorecipe.errors", "autorecipe.record"}
+    assert loaded <= {"autorecipe.cli", "autorecipe.cli.main", "autorecipe.cli.group", "autorecipe.errors", "autorecipe.record"}

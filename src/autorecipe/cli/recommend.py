@@ -19,7 +19,7 @@ def _declare(option: Option) -> Callable[[Callable[..., Any]], Callable[..., Any
         type=kind,
         metavar=option.metavar or None,
         is_flag=option.is_flag,
-        default=option.default,
+        default=False if option.is_flag else option.default,
         show_default=option.default is not None,
         help=option.help,
     )

@@ -222,7 +222,7 @@ def test_every_usable_library_recipe_can_be_recommended():
         assert answer.command or answer.sizing.needed_gpus or answer.sizing.verdict.value == "does-not-fit"
 
 
-def test_on_a_terminal_what_is_missing_is_asked(monkeypatch):
+def test_on_a_terminal_what_is_missing_is_asked(monkeypatch, capsys):
     import sys
 
     import click
@@ -236,8 +236,6 @@ def test_on_a_terminal_what_is_missing_is_asked(monkeypatch):
     monkeypatch.setattr(click, "prompt", reply)
     monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-    printed = []
-    monkeypatch.setattr(click, "echo", lambda text, **options: printed.append(text))
     assert execute(["recommend", "what is right for me"]) == 0
     assert asked == ["--model", "--goal", "--gpus", "--gpu", "--seq-length"]
-    assert "qwen3_8b_peft_config runs on 1 x H100" in printed[0]
+    assert "qwen3_8b_peft_config runs on 1 x H100" in capsys.readouterr().out
