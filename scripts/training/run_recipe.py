@@ -33,7 +33,8 @@ from autorecipe.api.train import (
     prepare_training,
     require_memory,
 )
-from autorecipe.api.upstream import find_program, run_program
+from autorecipe.api.upstream import find_program
+from autorecipe.api.upstream_run import run_program
 from autorecipe.config.convenience import CONVENIENCE_FLAGS
 from autorecipe.errors import AutorecipeError, EnvironmentProblem, UsageError
 from autorecipe.record import replace
@@ -194,7 +195,7 @@ def run(arguments: Sequence[str]) -> int:
     if request.engine != "core":
         program = find_program(request, dataset_paths=given.dataset_path)
         if rank == 0:
-            print(f"starting {' '.join(program.command)}", flush=True)
+            print(f"starting {sys.executable} {' '.join(program.words)}", flush=True)
             for note in program.notes:
                 print(f"note: {note}", flush=True)
         return run_program(program, metrics=given.metrics if rank == request.world_size - 1 else None)

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import autorecipe
 from autorecipe.api.parity import compare_log_files
 from autorecipe.api.parity_design import ResolvedSide, resolve_side
 from autorecipe.api.translate import DEFAULT_RECIPE, load_mlm_mapping, to_mlm
+from autorecipe.api.upstream import bridge_program, find_place, look_up_place, megatron_lm_program
 from autorecipe.catalog.store import open_catalog
 from autorecipe.config.resolve import resolve_config
 from autorecipe.config.views import view_layout
 from autorecipe.errors import EnvironmentProblem, NegativeAnswer, Problem, UsageError
 from autorecipe.parity.compare import CompareOptions
-from autorecipe.parity.experiment import SideRun, core_program, run_side, upstream_program
+from autorecipe.parity.experiment import SideRun, run_side
 from autorecipe.parity.layouts import propose_layouts
 from autorecipe.parity.sides import parse_side
 from autorecipe.record import dataclass
@@ -26,27 +26,6 @@ from autorecipe.translate.to_mlm import mlm_words
 
 Say = Callable[[str], None]
 
-MLM_ON_HOST = (
-    "--transformer-impl",
-    "local",
-    "--no-gradient-accumulation-fusion",
-    "--no-masked-softmax-fusion",
-    "--no-bias-gelu-fusion",
-    "--no-bias-swiglu-fusion",
-    "--no-bias-dropout-fusion",
-    "--no-rope-fusion",
-    "--no-persist-layer-norm",
-)
-"""What Megatron-LM needs without CUDA; fusions and layer implementation only, so rounding may drift."""
-
-BRIDGE_ON_HOST = (
-    "model.transformer_impl=local",
-    "model.masked_softmax_fusion=false",
-    "model.gradient_accumulation_fusion=false",
-    "checkpoint.save=null",
-)
-"""The same for Megatron Bridge."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class RunRequest:
@@ -55,11 +34,11 @@ class RunRequest:
     Attributes:
         a: first side, as `parity design` takes it.
         b: second side.
-        engine_a: `core`, `bridge`, `mlm`, or empty: `mlm` for Megatron-LM options where a checkout is there, else `core`.
+        engine_a: `core`, `bridge`, `mlm`, or empty: `mlm` for Megatron-LM options where it is found, else `core`.
         engine_b: the same for the second side.
         output: folder for runs and logs.
-        megatron_lm: Megatron-LM checkout; never changed.
-        bridge: Megatron Bridge checkout; never changed.
+        megatron_lm: checkout of Megatron-LM or folder with its packages; None looks at the usual places. Never changed.
+        bridge: the same for Megatron Bridge.
         gpus: processes; what the sides say, or the smallest world of their layouts, by default.
         release: Bridge release.
         timeout_s: seconds for each run; None waits.
@@ -71,8 +50,8 @@ class RunRequest:
     engine_a: str = ""
     engine_b: str = ""
     output: Path
-    megatron_lm: Path = Path("3rdparty/Megatron-LM")
-    bridge: Path = Path("3rdparty/Megatron-Bridge")
+    megatron_lm: Path | None = None
+    bridge: Path | None = None
     gpus: int | None = None
     release: str | None = None
     timeout_s: float | None = None
@@ -84,7 +63,7 @@ def run_parity(request: RunRequest, *, say: Say) -> tuple[tuple[RunOutcome, RunO
 
     Raises:
         UsageError: a side that cannot be read.
-        EnvironmentProblem: an engine's checkout is missing.
+        EnvironmentProblem: an upstream program is not here.
         NegativeAnswer: a run fails.
     """
     specs = [parse_side(text, default_recipe=DEFAULT_RECIPE) for text in (request.a, request.b)]
@@ -97,12 +76,7 @@ def run_parity(request: RunRequest, *, say: Say) -> tuple[tuple[RunOutcome, RunO
             problems = [Problem(code="unmapped", path=item.name, message=item.note) for item in side.translation.lost]
             raise NegativeAnswer([*problems, *side.translation.problems])
     runs = [
-        SideRun(
-            name=f"{label}-{engine}",
-            program=_program(engine, side, recipe, request, say=say),
-            processes=processes,
-            environment={"MEGATRON_LM": str(request.megatron_lm)} if engine == "mlm" else {},
-        )
+        _side_run(f"{label}-{engine}", engine, side, recipe, request, processes=processes, say=say)
         for label, side, engine in zip("ab", sides, engines, strict=True)
     ]
     first, second = (run_side(run, request.output, say=say, timeout_s=request.timeout_s) for run in runs)
@@ -110,13 +84,8 @@ def run_parity(request: RunRequest, *, say: Say) -> tuple[tuple[RunOutcome, RunO
     return (first, second), report
 
 
-def has_cuda() -> bool:
-    """Return whether this machine shows an NVIDIA device, without importing torch."""
-    return Path("/dev/nvidia0").exists() or shutil.which("nvidia-smi") is not None
-
-
 def _usual_engine(side: ResolvedSide, request: RunRequest) -> str:
-    if side.spec.kind is SideKind.MEGATRON_LM and (request.megatron_lm / "pretrain_gpt.py").is_file():
+    if side.spec.kind is SideKind.MEGATRON_LM and look_up_place("mlm", request.megatron_lm) is not None:
         return "mlm"
     return "core"
 
@@ -140,43 +109,48 @@ def training_script() -> Path:
     return script
 
 
-def _program(engine: str, side: ResolvedSide, recipe: str, request: RunRequest, *, say: Say) -> tuple[str, ...]:
+def _side_run(
+    name: str, engine: str, side: ResolvedSide, recipe: str, request: RunRequest, *, processes: int, say: Say
+) -> SideRun:
     overrides = side.words if side.translation is None else tuple(override_texts(side.translation))
     target = side.spec.recipe or recipe
     if engine == "core":
-        return core_program(training_script(), target, overrides, mock=_is_mock(side.config))
+        return SideRun(name=name, program=core_words(target, overrides, mock=_is_mock(side.config)), processes=processes)
     if engine == "bridge":
-        extra = () if has_cuda() else BRIDGE_ON_HOST
-        _check_checkout(request.bridge / "scripts" / "training" / "run_recipe.py", "bridge")
-        if extra:
-            say(f"no CUDA: added for Megatron Bridge: {' '.join(extra)}")
-        dataset = ("--dataset", "mock") if _is_mock(side.config) else ()
-        return upstream_program("bridge", request.bridge, ("--recipe", target, *dataset, *overrides, *extra))
-    if engine == "mlm":
-        _check_checkout(request.megatron_lm / "pretrain_gpt.py", "mlm")
+        core = look_up_place("mlm", request.megatron_lm)
+        program = bridge_program(
+            find_place("bridge", request.bridge),
+            target,
+            overrides,
+            dataset="mock" if _is_mock(side.config) else None,
+            core=core.path if core is not None else None,
+        )
+    elif engine == "mlm":
         words = list(side.words)
         if side.translation is None:
             wanted = to_mlm(target, overrides, release=request.release, gpus=request.gpus)
             words = mlm_words(wanted, load_mlm_mapping(request.release))
-        added = () if has_cuda() else MLM_ON_HOST
-        if added:
-            say(f"no CUDA: added for Megatron-LM: {' '.join(added)}")
-        return upstream_program("mlm", request.megatron_lm, (*words, *added))
-    raise UsageError(f"unknown engine {engine!r}; use core, bridge or mlm")
+        program = megatron_lm_program(find_place("mlm", request.megatron_lm), words)
+    else:
+        raise UsageError(f"unknown engine {engine!r}; use core, bridge or mlm")
+    for note in program.notes:
+        say(note)
+    return SideRun(name=name, program=program.words, processes=processes, environment=program.environment)
 
 
-def _check_checkout(script: Path, engine: str) -> None:
-    if script.is_file():
-        return
-    option = "--megatron-lm" if engine == "mlm" else "--bridge"
-    raise EnvironmentProblem(
-        Problem(
-            code="no-checkout",
-            path=str(script),
-            message=f"engine {engine} needs an upstream checkout, and there is none",
-            hint=f"name one with {option} PATH, or use engine core",
-        )
-    )
+def core_words(recipe: str, overrides: Sequence[str], *, mock: bool) -> tuple[str, ...]:
+    """Return the words that train on this project's engine.
+
+    Args:
+        recipe: recipe name.
+        overrides: `KEY=VALUE` texts.
+        mock: whether the data are made up.
+
+    Raises:
+        EnvironmentProblem: the package is installed without the repository's scripts.
+    """
+    dataset = ("--dataset", "mock") if mock else ()
+    return (str(training_script()), "--recipe", recipe, *dataset, *overrides)
 
 
 def _is_mock(config: RunConfig) -> bool:
@@ -236,7 +210,7 @@ def run_layouts(
             continue
         moved = {text.partition("=")[0] for text in variant.overrides}
         words = tuple(text for text in common if text.partition("=")[0] not in moved) + variant.overrides
-        program = core_program(training_script(), recipe, words, mock=_is_mock(config))
+        program = core_words(recipe, words, mock=_is_mock(config))
         done = run_side(SideRun(name=variant.name, program=program, processes=gpus), output, say=say, timeout_s=timeout_s)
         report = None
         if first is not None:

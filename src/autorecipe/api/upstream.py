@@ -1,160 +1,265 @@
-"""Starting upstream's own program in place of the engine: `--engine bridge` and `--engine mlm`.
+"""Where upstream's training programs are, and the words that start them: one home for `--engine` and `parity run`.
 
-Purpose: find the program, give it the translated configuration, pass its lines through, and record their numbers as the
-engine records its own. Every rank starts its own copy, as upstream does under the same launcher. Start at `find_program`.
+A program is looked for at the place that the user names, then where its environment variable points, then in `3rdparty/`, then
+among the installed packages. A place is a checkout, or a folder with upstream's packages (an unpacked wheel):
+`autorecipe.engine.upstream` starts both. Without CUDA, the options that the CPU needs are added and said. Start at
+`find_place`; running is `api.upstream_run`.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import json
 import os
-import re
-import signal
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import FrameType
-from typing import IO
 
 import autorecipe
+from autorecipe.absent import is_installed
+from autorecipe.api.machine import read_machine
 from autorecipe.api.train import TrainRequest
 from autorecipe.api.translate import load_mlm_mapping, to_mlm
 from autorecipe.errors import EnvironmentProblem, NegativeAnswer, Problem
 from autorecipe.record import dataclass, field
 from autorecipe.translate.to_mlm import mlm_words
 
-BRIDGE_VARIABLE = "MEGATRON_BRIDGE"
-MLM_VARIABLE = "MEGATRON_LM"
 STARTER = "autorecipe.engine.upstream"
-MLM_FOLDERS = ("3rdparty/Megatron-LM",)
-"""Where a Megatron-LM checkout is looked for besides the variable; upstream's own place."""
 
-_STEP = re.compile(r"iteration\s+(?P<iteration>\d+)\s*/\s*\d+\s*\|(?P<rest>.*)")
-_NUMBER = re.compile(r"\s*(?P<name>[^:|]+):\s*(?P<value>[-+.\dEe]+)\s*")
+MLM_ON_HOST = (
+    "--transformer-impl",
+    "local",
+    "--no-gradient-accumulation-fusion",
+    "--no-masked-softmax-fusion",
+    "--no-bias-gelu-fusion",
+    "--no-bias-swiglu-fusion",
+    "--no-bias-dropout-fusion",
+    "--no-rope-fusion",
+    "--no-persist-layer-norm",
+)
+"""What Megatron-LM needs without CUDA; fusions and layer implementation only, so rounding may drift."""
+
+BRIDGE_ON_HOST = (
+    "model.transformer_impl=local",
+    "model.masked_softmax_fusion=false",
+    "model.gradient_accumulation_fusion=false",
+    "checkpoint.save=null",
+)
+"""The same for Megatron Bridge."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpstreamKind:
+    """One of upstream's programs.
+
+    Attributes:
+        engine: its name here: `mlm` or `bridge`.
+        title: what people call it.
+        variable: environment variable that names a place.
+        option: option of `parity run` that names one.
+        folder: where a checkout is looked for otherwise.
+        script: upstream's script in a checkout.
+        package: folder of the package without which there is nothing to start.
+        module: the same as an import name.
+    """
+
+    engine: str
+    title: str
+    variable: str
+    option: str
+    folder: str
+    script: str
+    package: str
+    module: str
+
+
+KINDS: Mapping[str, UpstreamKind] = {
+    kind.engine: kind
+    for kind in (
+        UpstreamKind(
+            engine="mlm",
+            title="Megatron-LM",
+            variable="MEGATRON_LM",
+            option="--megatron-lm",
+            folder="3rdparty/Megatron-LM",
+            script="pretrain_gpt.py",
+            package="megatron/training",
+            module="megatron.training",
+        ),
+        UpstreamKind(
+            engine="bridge",
+            title="Megatron Bridge",
+            variable="MEGATRON_BRIDGE",
+            option="--bridge",
+            folder="3rdparty/Megatron-Bridge",
+            script="scripts/training/run_recipe.py",
+            package="megatron/bridge",
+            module="megatron.bridge",
+        ),
+    )
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class UpstreamPlace:
+    """Where a program of upstream is.
+
+    Attributes:
+        engine: `mlm` or `bridge`.
+        path: checkout or folder with packages; None for the packages installed beside this one.
+        found_by: what led there, for people.
+    """
+
+    engine: str
+    path: Path | None
+    found_by: str
+
+    @property
+    def is_checkout(self) -> bool:
+        """Whether upstream's own script is there."""
+        return self.path is not None and (self.path / KINDS[self.engine].script).is_file()
 
 
 @dataclass(frozen=True, kw_only=True)
 class UpstreamProgram:
-    """A command to start in place of the engine.
+    """A program to start, in one process or under a process launcher.
 
     Attributes:
-        command: program and arguments.
+        engine: `mlm` or `bridge`.
+        words: what follows the interpreter: `-m MODULE` and arguments.
         environment: variables to set besides the process's own.
-        notes: what the translation adds or leaves out, for the user.
+        notes: what was added, left out or translated, for people.
     """
 
-    command: tuple[str, ...]
+    engine: str
+    words: tuple[str, ...]
     environment: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
 
+def find_place(engine: str, given: Path | None = None) -> UpstreamPlace:
+    """Find a program of upstream.
+
+    Args:
+        engine: `mlm` or `bridge`.
+        given: the place that the user named; nothing else is tried then.
+
+    Raises:
+        EnvironmentProblem: it is at none of the places, or not where the user says.
+    """
+    place = look_up_place(engine, given)
+    if place is not None:
+        return place
+    kind = KINDS[engine]
+    raise EnvironmentProblem(
+        Problem(
+            code="no-upstream",
+            path=f"--engine {engine}",
+            message=f"{kind.title} is nowhere: {kind.variable} is not set, {kind.folder} holds no {kind.script}, "
+            f"and {kind.module} is not installed",
+            hint=f"set {kind.variable}=PATH to a checkout or an unpacked wheel (`parity run` also takes {kind.option} PATH); "
+            "--engine core needs neither",
+        )
+    )
+
+
+def look_up_place(engine: str, given: Path | None = None) -> UpstreamPlace | None:
+    """As `find_place`, with None where the program is at none of the usual places.
+
+    Raises:
+        EnvironmentProblem: it is not where the user says.
+    """
+    kind = KINDS[engine]
+    for path, reason in ((given, kind.option), (_named_place(kind), kind.variable)):
+        if path is None:
+            continue
+        if not _holds(kind, path):
+            raise EnvironmentProblem(
+                Problem(
+                    code="no-checkout",
+                    path=f"{reason}={path}",
+                    message=f"holds neither {kind.script} nor {kind.package}, so there is no {kind.title} to start",
+                    hint=f"name a checkout of {kind.title}, or a folder into which its wheel was unpacked",
+                )
+            )
+        return UpstreamPlace(engine=engine, path=path, found_by=reason)
+    usual = Path(kind.folder)
+    if _holds(kind, usual):
+        return UpstreamPlace(engine=engine, path=usual, found_by=kind.folder)
+    if is_installed(kind.module):
+        return UpstreamPlace(engine=engine, path=None, found_by=f"the installed {kind.module}")
+    return None
+
+
+def megatron_lm_program(place: UpstreamPlace, words: Sequence[str], *, notes: Sequence[str] = ()) -> UpstreamProgram:
+    """Return what starts Megatron-LM.
+
+    Args:
+        place: where it is.
+        words: its options.
+        notes: what is to be said besides.
+    """
+    added = () if has_cuda() else MLM_ON_HOST
+    said = [*notes, *([f"no CUDA: added for Megatron-LM: {' '.join(added)}"] if added else [])]
+    return _program(place, [*words, *added], said)
+
+
+def bridge_program(
+    place: UpstreamPlace,
+    recipe: str,
+    overrides: Sequence[str],
+    *,
+    dataset: str | None = None,
+    mode: str | None = None,
+    dataset_paths: Sequence[str] = (),
+    core: Path | None = None,
+    notes: Sequence[str] = (),
+) -> UpstreamProgram:
+    """Return what starts Megatron Bridge.
+
+    Args:
+        place: where it is.
+        recipe: recipe name.
+        overrides: `KEY=VALUE` texts.
+        dataset: data set preset of Bridge.
+        mode: pretrain, sft, lora or dora.
+        dataset_paths: indexed data prefixes.
+        core: folder whose `megatron.core` is used where the place brings none; None takes the installed one.
+        notes: what is to be said besides.
+    """
+    added = () if has_cuda() else BRIDGE_ON_HOST
+    said = [*notes, *([f"no CUDA: added for Megatron Bridge: {' '.join(added)}"] if added else [])]
+    words = ["--recipe", recipe]
+    words += ["--mode", mode] if mode else []
+    words += ["--dataset", dataset] if dataset else []
+    words += [word for path in dataset_paths for word in ("--dataset-path", path)]
+    return _program(place, [*words, *overrides, *added], said, behind=core)
+
+
 def find_program(request: TrainRequest, *, dataset_paths: Sequence[str] = ()) -> UpstreamProgram:
-    """Find upstream's program for a request and translate the configuration for it.
+    """Find upstream's program for a training request and translate the configuration for it.
 
     Args:
         request: what to run; `engine` is bridge or mlm.
         dataset_paths: indexed data prefixes, for Bridge's own flag.
 
     Raises:
-        EnvironmentProblem: the program is not installed here.
+        EnvironmentProblem: the program is not here.
         NegativeAnswer: a setting that changes the training has no Megatron-LM option.
     """
-    return _find_bridge(request, dataset_paths) if request.engine == "bridge" else _find_mlm(request)
-
-
-def run_program(program: UpstreamProgram, *, metrics: Path | None) -> int:
-    """Run the program to its end; its lines pass through, SIGTERM and SIGINT are handed on.
-
-    Args:
-        program: what `find_program` returned.
-        metrics: JSON Lines file for the numbers of its log lines, or None.
-
-    Returns:
-        its exit code, 128 + signal where it was ended by one.
-    """
-    process = subprocess.Popen(
-        program.command, env={**os.environ, **program.environment}, stdout=subprocess.PIPE, text=True, errors="replace", bufsize=1
-    )
-
-    def hand_on(number: int, _frame: FrameType | None) -> None:
-        process.send_signal(number)
-
-    previous = {number: signal.signal(number, hand_on) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        assert process.stdout is not None
-        if metrics is None:
-            _pass_through(process.stdout, None)
-        else:
-            metrics.parent.mkdir(parents=True, exist_ok=True)
-            with metrics.open("w", encoding="utf-8") as file:
-                _pass_through(process.stdout, file)
-        code = process.wait()
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
-    return code if code >= 0 else 128 - code
-
-
-def read_numbers(line: str) -> dict[str, float] | None:
-    """Return the numbers of one Megatron-style log line, or None where it is none."""
-    match = _STEP.search(line)
-    if match is None:
-        return None
-    numbers: dict[str, float] = {"iteration": int(match["iteration"])}
-    for part in match["rest"].split("|"):
-        found = _NUMBER.fullmatch(part)
-        if found is not None:
-            numbers[found["name"].strip()] = float(found["value"])
-    return numbers
-
-
-def _pass_through(lines: IO[str], metrics: IO[str] | None) -> None:
-    for line in lines:
-        sys.stdout.write(line)
-        sys.stdout.flush()
-        numbers = read_numbers(line) if metrics is not None else None
-        if numbers is not None and metrics is not None:
-            metrics.write(json.dumps(numbers) + "\n")
-            metrics.flush()
-
-
-def _find_bridge(request: TrainRequest, dataset_paths: Sequence[str]) -> UpstreamProgram:
+    place = find_place(request.engine)
     own = [text for text in request.overrides if text.startswith("engine.")]
     overrides = [text for text in request.overrides if not text.startswith("engine.")]
-    notes = (f"not for Megatron Bridge, left out: {' '.join(own)}",) if own else ()
-    checkout = os.environ.get(BRIDGE_VARIABLE)
-    if checkout is not None:
-        script = Path(checkout) / "scripts" / "training" / "run_recipe.py"
-        if not script.is_file():
-            raise EnvironmentProblem(f"{BRIDGE_VARIABLE}={checkout} holds no scripts/training/run_recipe.py", hint="correct it")
-        words = ["--recipe", request.recipe]
-        words += ["--mode", request.mode] if request.mode else []
-        words += ["--dataset", request.dataset] if request.dataset else []
-        words += [word for path in dataset_paths for word in ("--dataset-path", path)]
-        return _start("bridge", Path(checkout), [*words, *overrides], notes)
-    if _is_installed("megatron.bridge"):
-        script = Path(__file__).resolve().parents[3] / "scripts" / "training" / "start_bridge.py"
-        if script.is_file():
-            words = [request.recipe, request.dataset or "", request.mode or ""]
-            return UpstreamProgram(command=(sys.executable, str(script), *words, *overrides), notes=notes)
-    raise EnvironmentProblem(
-        "--engine bridge: Megatron Bridge is not installed here",
-        hint=f"install megatron-bridge, or set {BRIDGE_VARIABLE}=/path/to/checkout; --engine core needs neither",
-    )
-
-
-def _find_mlm(request: TrainRequest) -> UpstreamProgram:
-    given = os.environ.get(MLM_VARIABLE)
-    folders = [Path(given)] if given else [Path(folder) for folder in MLM_FOLDERS]
-    checkout = next((folder for folder in folders if (folder / "pretrain_gpt.py").is_file()), None)
-    if checkout is None:
-        raise EnvironmentProblem(
-            f"--engine mlm: no pretrain_gpt.py in {', '.join(map(str, folders))}",
-            hint=f"clone Megatron-LM and set {MLM_VARIABLE}=/path/to/Megatron-LM; --engine core needs neither",
+    notes = [f"not for {KINDS[request.engine].title}, left out: {' '.join(own)}"] if own else []
+    if request.engine == "bridge":
+        core = look_up_place("mlm")
+        return bridge_program(
+            place,
+            request.recipe,
+            overrides,
+            dataset=request.dataset,
+            mode=request.mode,
+            dataset_paths=dataset_paths,
+            core=core.path if core is not None else None,
+            notes=notes,
         )
-    overrides = [text for text in request.overrides if not text.startswith("engine.")]
     translation = to_mlm(request.recipe, overrides, gpus=request.world_size)
     lost = [
         Problem(
@@ -168,22 +273,31 @@ def _find_mlm(request: TrainRequest) -> UpstreamProgram:
     if translation.problems or lost:
         raise NegativeAnswer([*translation.problems, *lost])
     words = mlm_words(translation, load_mlm_mapping())
-    return _start("mlm", checkout, words, translation.notes)
+    return megatron_lm_program(place, words, notes=[*notes, *translation.notes])
 
 
-def _start(kind: str, checkout: Path, words: Sequence[str], notes: Sequence[str]) -> UpstreamProgram:
-    """Start a checkout's program through the engine's starter, which makes it run without GPUs too."""
+def has_cuda() -> bool:
+    """Return whether this machine has an NVIDIA GPU that a process may use."""
+    return read_machine().num_gpus > 0
+
+
+def _named_place(kind: UpstreamKind) -> Path | None:
+    text = os.environ.get(kind.variable)
+    return Path(text) if text else None
+
+
+def _holds(kind: UpstreamKind, path: Path) -> bool:
+    return (path / kind.script).is_file() or (path / kind.package).is_dir()
+
+
+def _program(place: UpstreamPlace, words: Sequence[str], notes: Sequence[str], *, behind: Path | None = None) -> UpstreamProgram:
     source = str(Path(autorecipe.__file__).resolve().parents[1])
-    path = os.pathsep.join([source, *filter(None, [os.environ.get("PYTHONPATH")])])
+    later = [str(behind.resolve())] if behind is not None else []
+    path = os.pathsep.join([source, *later, *filter(None, [os.environ.get("PYTHONPATH")])])
+    where = str(place.path.resolve()) if place.path is not None else "-"
     return UpstreamProgram(
-        command=(sys.executable, "-m", STARTER, kind, str(checkout.resolve()), *words),
+        engine=place.engine,
+        words=("-m", STARTER, place.engine, where, *words),
         environment={"PYTHONPATH": path},
         notes=tuple(notes),
     )
-
-
-def _is_installed(name: str) -> bool:
-    try:
-        return importlib.util.find_spec(name) is not None
-    except ModuleNotFoundError:
-        return False

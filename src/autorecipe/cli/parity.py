@@ -136,9 +136,15 @@ def design(
 )
 @click.option("--engine-b", type=click.Choice(["core", "bridge", "mlm"]), help="Engine of B.")
 @click.option(
-    "--megatron-lm", type=_LOG, default=Path("3rdparty/Megatron-LM"), show_default=True, help="Checkout; never changed."
+    "--megatron-lm",
+    type=_LOG,
+    help="Checkout or folder with its packages; by default MEGATRON_LM, 3rdparty/Megatron-LM or the installed one.",
 )
-@click.option("--bridge", type=_LOG, default=Path("3rdparty/Megatron-Bridge"), show_default=True, help="Checkout; never changed.")
+@click.option(
+    "--bridge",
+    type=_LOG,
+    help="The same for Megatron Bridge: MEGATRON_BRIDGE, 3rdparty/Megatron-Bridge or the installed one.",
+)
 @click.option("--gpus", type=click.IntRange(min=1), help="Processes of each side; read from them by default.")
 @click.option("--output", type=_LOG, default=Path("parity-runs"), show_default=True, help="Folder for runs, logs and pictures.")
 @click.option("--timeout", "timeout_s", type=float, help="Seconds for each run.")
@@ -149,8 +155,8 @@ def run(
     sides: tuple[str, ...],
     engine_a: str | None,
     engine_b: str | None,
-    megatron_lm: Path,
-    bridge: Path,
+    megatron_lm: Path | None,
+    bridge: Path | None,
     gpus: int | None,
     output: Path,
     timeout_s: float | None,

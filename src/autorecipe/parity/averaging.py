@@ -11,6 +11,8 @@ Evidence: measured (a pair that agrees in every other printed digit on both side
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from autorecipe.record import replace
 from autorecipe.schema.parity import GRAD_NORM, LEARNING_RATE, SAMPLES, Framework, LogForm, Reading, TrainingLog
 
@@ -46,17 +48,8 @@ def undo_average(log: TrainingLog, *, reason: str) -> TrainingLog:
         reason: why it is undone, for the note.
     """
     first, second = sorted(log.steps)[:2]
-    row = dict(log.steps[second])
-    changed = []
-    for metric, reading in row.items():
-        before = log.steps[first].get(metric)
-        if before is None or not _is_loss(metric):
-            continue
-        row[metric] = Reading(
-            value=2 * reading.value - before.value,
-            resolution=2 * reading.resolution + before.resolution,
-        )
-        changed.append(metric)
+    row = split_average(log.steps[first], log.steps[second])
+    changed = [metric for metric, reading in log.steps[second].items() if row[metric] is not reading]
     if not changed:
         return log
     note = (
@@ -64,6 +57,21 @@ def undo_average(log: TrainingLog, *, reason: str) -> TrainingLog:
         f" {changed[0]} {log.steps[second][changed[0]].value:.6g} -> {row[changed[0]].value:.6g}"
     )
     return replace(log, steps={**log.steps, second: row}, notes=(*log.notes, note))
+
+
+def split_average(first: Mapping[str, Reading], second: Mapping[str, Reading]) -> dict[str, Reading]:
+    """Return the second iteration's own readings.
+
+    Args:
+        first: readings of the first line.
+        second: readings of the second line, whose losses are means of both iterations.
+    """
+    row = dict(second)
+    for metric, reading in second.items():
+        before = first.get(metric)
+        if before is not None and _is_loss(metric):
+            row[metric] = Reading(value=2 * reading.value - before.value, resolution=2 * reading.resolution + before.resolution)
+    return row
 
 
 def _is_loss(metric: str) -> bool:

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from autorecipe.errors import EnvironmentProblem, NegativeAnswer, Problem
@@ -35,23 +35,6 @@ class SideRun:
     program: tuple[str, ...]
     processes: int
     environment: Mapping[str, str] = field(default_factory=dict)
-
-
-def core_program(script: Path, recipe: str, overrides: Sequence[str], *, mock: bool) -> tuple[str, ...]:
-    """Return the words that train on this project's engine."""
-    dataset = ("--dataset", "mock") if mock else ()
-    return (str(script), "--recipe", recipe, *dataset, *overrides)
-
-
-def upstream_program(program: str, checkout: Path, arguments: Sequence[str]) -> tuple[str, ...]:
-    """Return the words that start an upstream program, on CUDA or through the CPU stand-in.
-
-    Args:
-        program: `mlm` or `bridge`.
-        checkout: upstream's repository; never changed.
-        arguments: the program's own.
-    """
-    return ("-m", "autorecipe.engine.upstream", program, str(checkout.resolve()), *arguments)
 
 
 def prepare_folder(folder: Path, *, say: Callable[[str], None]) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -68,7 +69,8 @@ def test_output_is_captured_and_failures_show_its_end(tmp_path: Path) -> None:
 
 def test_two_megatron_lm_sides_run_from_a_checkout_that_is_not_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("megatron.core")
-    monkeypatch.setattr("autorecipe.api.parity_run.has_cuda", lambda: False)
+    monkeypatch.setattr("autorecipe.api.upstream.has_cuda", lambda: False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     checkout = fake_checkout(tmp_path)
     before = {path: path.read_bytes() for path in checkout.rglob("*") if path.is_file()}
     said: list[str] = []
@@ -81,7 +83,38 @@ def test_two_megatron_lm_sides_run_from_a_checkout_that_is_not_changed(tmp_path:
     assert report.divergence is not None
     assert report.divergence.metric == "learning rate"
     assert any("no CUDA: added for Megatron-LM" in text for text in said)
-    assert before == {path: path.read_bytes() for path in checkout.rglob("*") if path.is_file() and path.suffix != ".pyc"}
+    assert before == {path: path.read_bytes() for path in checkout.rglob("*") if path.is_file()}
+
+
+def test_a_bridge_and_a_megatron_lm_that_are_packages_run_beside_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("autorecipe.api.upstream.has_cuda", lambda: False)
+    monkeypatch.setattr("autorecipe.api.parity_run.run_side", lambda side, *rest, **options: started.append(side) or Done())
+    monkeypatch.setattr("autorecipe.api.parity_run.compare_log_files", lambda *_, **__: ("report",))
+    started: list[SideRun] = []
+
+    class Done:
+        log = "x"
+
+    mlm, bridge = tmp_path / "mlm", tmp_path / "bridge"
+    (mlm / "megatron" / "training").mkdir(parents=True)
+    (bridge / "megatron" / "bridge").mkdir(parents=True)
+    request = RunRequest(a=TINY, b=TINY, engine_a="mlm", engine_b="bridge", output=tmp_path, megatron_lm=mlm, bridge=bridge)
+    run_parity(request, say=lambda text: None)
+    first, second = started
+    assert first.program[:4] == ("-m", "autorecipe.engine.upstream", "mlm", str(mlm))
+    assert second.program[:6] == (
+        "-m",
+        "autorecipe.engine.upstream",
+        "bridge",
+        str(bridge),
+        "--recipe",
+        "vanilla_gpt_pretrain_config",
+    )
+    assert "model.transformer_impl=local" in second.program
+    # Bridge brings no core of its own here: it takes the one beside Megatron-LM, before anything installed.
+    assert second.environment["PYTHONPATH"].split(os.pathsep)[1] == str(mlm)
 
 
 def test_a_missing_checkout_is_named_with_its_option(tmp_path: Path) -> None:
