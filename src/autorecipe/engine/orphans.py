@@ -1,7 +1,7 @@
 """Processes that must not outlive their rank.
 
-Megatron-Core collects what its checkpoint writers did through a queue in a spawned process. A rank that is killed cannot end
-that process, which keeps a few hundred megabytes: it watches its parent and leaves with it. Start at `watch_results_queue`.
+Megatron-Core collects what its checkpoint writers did through a queue in a process of its own. A rank that is killed cannot end
+that process: it watches its parent and leaves with it. Start at `watch_results_queue`.
 """
 
 from __future__ import annotations
@@ -32,10 +32,14 @@ def follow_parent(*, poll_seconds: float = 1.0) -> None:
 
 
 def watch_results_queue() -> None:
-    """Give Megatron-Core a results queue whose process follows this one. Call before a save; later calls cost nothing."""
+    """Give Megatron-Core a results queue whose process follows this one. Call before a save; later calls cost nothing.
+
+    The process is forked, as Megatron-Core forks its writers: a spawned one imports torch anew on every rank, some three
+    seconds of a core and 200 MB each, before the first byte is written.
+    """
     from megatron.core.dist_checkpointing.strategies import filesystem_async
 
     if filesystem_async._results_queue is None:
-        manager = SyncManager(ctx=multiprocessing.get_context("spawn"))
+        manager = SyncManager(ctx=multiprocessing.get_context("fork"))
         manager.start(initializer=follow_parent)
         filesystem_async._results_queue = manager.Queue()
