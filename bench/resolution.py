@@ -61,10 +61,12 @@ OVERRIDES: tuple[tuple[str, ...], ...] = (
 NOT_COMPARED = {
     "optimizer.weight_decay": "reported as the value that acts",
     "optimizer.use_precision_aware_optimizer": "the launcher's own switch for benchmark recipes",
+    "ddp.megatron_fsdp_use_decoupled_grad": "follows the launcher's own switch for benchmark recipes",
     "optimizer.use_precision_aware_optimizer_no_fp8_or_ds_fp8": "internal",
     "comm_overlap.data_parallel_size": "internal",
     "comm_overlap.user_comm_overlap_cfg": "internal copy",
     "dataset.offline_packing_specs.pad_seq_to_mult": "the launcher's own alignment, which the wheel does not have",
+    "dataset.offline_packing_specs.packed_sequence_size": "likewise",
     "dataset.split_matrix": "internal form of dataset.split",
     "mixed_precision": "a preset's name becomes an object",
     "model.init_method": "a function of init_method_std",

@@ -15,9 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 from autorecipe.config.state import Resolution
-from autorecipe.record import replace
 from autorecipe.schema.run import OriginKind
-from autorecipe.schema.value import UNKNOWN
 
 IMPL, SCOPE, MODULES, INFERENCE = (
     f"model.{name}" for name in ("cuda_graph_impl", "cuda_graph_scope", "cuda_graph_modules", "inference_cuda_graph_scope")
@@ -46,7 +44,7 @@ def migrate_graphs(state: Resolution) -> None:
         _clear(state)
     on = [(path, impl) for path, impl in OLD_SWITCHES if state.get(path) is True]
     if len(on) == 1 and state.get(IMPL) in (None, "none"):
-        _set(state, IMPL, on[0][1], f"{on[0][0]} (deprecated) stands for it")
+        state.respell(IMPL, on[0][1], detail=f"{on[0][0]} (deprecated) stands for it")
     words = _read_modules(state)
     if words is None:
         return
@@ -57,17 +55,17 @@ def migrate_graphs(state: Resolution) -> None:
         return
     local = state.get(IMPL) == "local"
     if WHOLE_ITERATION in words:
-        _set(state, IMPL, WHOLE_ITERATION, f"the scope {WHOLE_ITERATION} (deprecated) stands for it")
+        state.respell(IMPL, WHOLE_ITERATION, detail=f"the scope {WHOLE_ITERATION} (deprecated) stands for it")
     if WHOLE_ITERATION_INFERENCE in words and local and state.has(INFERENCE):
         detail = f"the scope {WHOLE_ITERATION_INFERENCE} (deprecated) stands for it"
-        _set(state, INFERENCE, "InferenceCudaGraphScope.block", detail)
+        state.respell(INFERENCE, "InferenceCudaGraphScope.block", detail=detail)
     names = [name for name in words if name not in TAKES_ITERATION]
     if state.get(IMPL) == "local" and set(TOGETHER) & set(names):
         names += [name for name in TOGETHER if name not in names]
     detail = "takes model.cuda_graph_scope (deprecated)" if state.get(SCOPE) is not None else "one spelling"
-    _set(state, MODULES, [f"CudaGraphModule.{name}" for name in names], detail)
+    state.respell(MODULES, [f"CudaGraphModule.{name}" for name in names], detail=detail)
     if state.get(SCOPE) is not None:
-        _set(state, SCOPE, None, "moved to model.cuda_graph_modules")
+        state.respell(SCOPE, None, detail="moved to model.cuda_graph_modules")
 
 
 def module_names(value: Any) -> list[str] | None:
@@ -122,13 +120,7 @@ def _normalise_scope(state: Resolution) -> None:
         return
     if state.get(IMPL) == "local" and set(TOGETHER) & set(names):
         names += [name for name in TOGETHER if name not in names]
-    _set(state, SCOPE, [f"CudaGraphScope.{name}" for name in names], "one spelling")
-
-
-def _set(state: Resolution, path: str, value: Any, detail: str) -> None:
-    """Write a value in its other spelling: what was typed goes on acting, so it leaves no trace as an override that is lost."""
-    if state.replace(path, value, kind=OriginKind.DERIVED, detail=detail) is not UNKNOWN:
-        state.origins[path] = replace(state.origins[path], given="")
+    state.respell(SCOPE, [f"CudaGraphScope.{name}" for name in names], detail="one spelling")
 
 
 def _clear(state: Resolution) -> None:

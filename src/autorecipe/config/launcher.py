@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 
+from autorecipe.config.padding import padding_multiple
 from autorecipe.config.state import Resolution, show
 from autorecipe.schema.recipe import Mode, RecipeKind
 from autorecipe.schema.run import OriginKind
@@ -18,6 +19,8 @@ VP_PATH = "model.virtual_pipeline_model_parallel_size"
 LAYOUT_PATH = "model.pipeline_model_parallel_layout"
 STAGE_PATHS = ("model.num_layers_in_first_pipeline_stage", "model.num_layers_in_last_pipeline_stage")
 PACKING = "dataset.offline_packing_specs"
+KEEP_A_COPY = ("Wan", "Flux")
+"""Datasets of diffusion models: what their recipe writes to `sequence_length` stays."""
 
 
 def sync_launcher(state: Resolution) -> None:
@@ -35,7 +38,10 @@ def _sync_sequence(state: Resolution) -> None:
     length = state.get(owner)
     if not isinstance(length, int) or isinstance(length, bool):
         return
-    for path in ("model.seq_length", "dataset.sequence_length"):
+    followers = ["model.seq_length"]
+    if not str(state.get("dataset._class")).startswith(KEEP_A_COPY):
+        followers.append("dataset.sequence_length")
+    for path in followers:
         if path == owner or not state.has(path):
             continue
         given = state.get(path)
@@ -111,14 +117,9 @@ def _align_packing(state: Resolution) -> None:
     path = f"{PACKING}.pad_seq_to_mult"
     if not state.has(path):
         return
-    tp = state.size("model.tensor_model_parallel_size")
-    sizes = {state.size("model.context_parallel_size"), state.size("dist.eval_context_parallel_size")}
-    factors = [2 * size if size > 1 else 1 for size in sizes]
-    if state.get("model.sequence_parallel") is True and tp > 1:
-        factors += [size * tp for size in sizes]
     given = state.get(path)
-    aligned = math.lcm(given if isinstance(given, int) and given > 0 else 1, *factors)
-    detail = f"the least common multiple with 2 x CP and CP x TP for CP in {sorted(sizes)}, TP={tp}"
+    aligned = math.lcm(given if isinstance(given, int) and given > 0 else 1, padding_multiple(state))
+    detail = "the least common multiple with 2 x CP, and with CP x TP where sequence parallelism is on"
     state.overrule(path, aligned, trap="TRAP-PACK", kind=OriginKind.DERIVED, detail=detail)
 
 

@@ -18,10 +18,12 @@ from autorecipe.config.finalize import (
     sync_runtime,
 )
 from autorecipe.config.graphs import migrate_graphs
+from autorecipe.config.hybrid import join_layer_pattern
 from autorecipe.config.launcher import sync_launcher
 from autorecipe.config.origins import Origins
 from autorecipe.config.overlap import apply_comm_overlap
 from autorecipe.config.overrides import parse_overrides
+from autorecipe.config.padding import pad_samples
 from autorecipe.config.precision import apply_precision
 from autorecipe.config.schedule import derive_schedule
 from autorecipe.config.state import Resolution
@@ -37,8 +39,10 @@ STEPS: tuple[Callable[[Resolution], None], ...] = (
     apply_precision,
     set_data_parallel_size,
     apply_comm_overlap,
+    pad_samples,
     finalize_dataset,
     migrate_graphs,
+    join_layer_pattern,
     finalize_model,
     sync_runtime,
     sync_distributed_optimizer,

@@ -11,7 +11,7 @@ from typing import Any
 
 from autorecipe.config.grammar import GrammarError, render_value
 from autorecipe.config.traps import get_trap
-from autorecipe.record import dataclass, field
+from autorecipe.record import dataclass, field, replace
 from autorecipe.schema.field import ConfigSchema
 from autorecipe.schema.recipe import Recipe
 from autorecipe.schema.run import Origin, OriginKind
@@ -75,6 +75,11 @@ class Resolution:
             given=self.typed.get(path, ""),
         )
         return before
+
+    def respell(self, path: str, value: FieldValue, *, detail: str) -> None:
+        """Write a value as upstream spells it later on: what was typed goes on acting, so it is no override that lost."""
+        if self.replace(path, value, kind=OriginKind.DERIVED, detail=detail) is not UNKNOWN:
+            self.origins[path] = replace(self.origins[path], given="")
 
     def overrule(self, path: str, value: FieldValue, *, trap: str, kind: OriginKind, detail: str, remedy: str = "") -> None:
         """Let a later step decide a value, and say so where an override loses by it."""
