@@ -16,7 +16,7 @@ from autorecipe.errors import AutorecipeError
 from autorecipe.record import dataclass, field, replace
 from autorecipe.rules.check import judge
 from autorecipe.rules.situation import Situation
-from autorecipe.schema import Cluster, ConfigSchema, Finding, Fix, Layer, RunConfig, Severity
+from autorecipe.schema import Cluster, ConfigSchema, Finding, Fix, Layer, RecipeKind, RunConfig, Severity
 from autorecipe.schema.finding import CheckReport, CorrectedRun, FixStep
 
 MAX_STEPS = 12
@@ -127,9 +127,11 @@ def read_target(request: CheckRequest) -> Target:
             )
         return Target(schema=schema, resolve=lambda overrides, world: base.with_overrides(overrides, schema), launch=base.launch)
     recipe = catalog.load(request.target)
+    # A benchmark recipe has a fixed adapter: a rule says so, with the way out.
+    mode = str(request.given.get("mode", "")) if recipe.kind is RecipeKind.LIBRARY else None
     return Target(
         schema=schema,
-        resolve=lambda overrides, world: resolve_config(recipe, schema, overrides, world_size=world),
+        resolve=lambda overrides, world: resolve_config(recipe, schema, overrides, world_size=world, mode=mode),
         gpus=recipe.gpus,
         gpu=recipe.gpu_type,
     )

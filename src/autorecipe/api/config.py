@@ -12,12 +12,15 @@ from autorecipe.config.contract import Contract, parse_contract
 from autorecipe.config.diff import DiffVerdict, diff_configs, judge_changes
 from autorecipe.config.documents import parse_document, undeclared_keys
 from autorecipe.config.explain import FieldPage, list_fields
-from autorecipe.errors import EnvironmentProblem, Problem, UsageError
+from autorecipe.errors import EnvironmentProblem, Problem, UsageError, unknown_name
 from autorecipe.record import dataclass, replace
 from autorecipe.schema.change import Change
 from autorecipe.schema.field import ConfigSchema
 from autorecipe.schema.layer import Layer
 from autorecipe.schema.run import RunConfig
+
+MODES = ("pretrain", "sft", "lora", "dora")
+"""Modes of the launcher; only `dora` makes another configuration of a recipe."""
 
 DOCUMENT_SUFFIXES = (".json", ".yaml", ".yml")
 
@@ -52,8 +55,8 @@ def load_side(text: str, *, release: str | None = None, world_size: int | None =
     """Resolve one side of a comparison.
 
     Args:
-        text: a recipe name, a recipe with overrides in one quoted text, or a path of a YAML or JSON file (overrides may follow
-            a recipe only).
+        text: a recipe name, a recipe with overrides and `--mode MODE` in one quoted text, or a path of a YAML or JSON file
+            (overrides may follow a recipe only).
         release: Bridge release of the catalog.
         world_size: number of GPUs.
 
@@ -69,7 +72,22 @@ def load_side(text: str, *, release: str | None = None, world_size: int | None =
         raise UsageError(Problem(code="empty", message="one side is empty", hint="name a recipe or a file"))
     if words[0].endswith(DOCUMENT_SUFFIXES) or Path(words[0]).is_file():
         return _load_file(words, release=release, world_size=world_size)
-    return resolve_run(words[0], words[1:], release=release, world_size=world_size)
+    overrides, mode = _split_mode(words[1:])
+    return resolve_run(words[0], overrides, release=release, world_size=world_size, mode=mode)
+
+
+def _split_mode(words: Sequence[str]) -> tuple[list[str], str | None]:
+    """Split overrides and the launcher's mode: `--mode dora` or `--mode=dora`, anywhere among them."""
+    overrides: list[str] = []
+    mode: str | None = None
+    rest = iter(words)
+    for word in rest:
+        name, equals, value = word.partition("=")
+        if name != "--mode":
+            overrides.append(word)
+        elif (mode := value if equals else next(rest, "")) not in MODES:
+            raise UsageError(unknown_name("mode", mode, MODES, hint=f"one of {', '.join(MODES)}"))
+    return overrides, mode
 
 
 def _load_file(words: Sequence[str], *, release: str | None, world_size: int | None) -> RunConfig:
@@ -103,9 +121,11 @@ def show_config(
     *,
     release: str | None = None,
     world_size: int | None = None,
+    mode: str | None = None,
 ) -> RunConfig:
-    """Resolve a recipe with overrides, or a file."""
-    return load_side(shlex.join([name, *overrides]), release=release, world_size=world_size)
+    """Resolve a recipe with overrides in a mode of the launcher, or a file."""
+    words = [name, *(["--mode", mode] if mode else []), *overrides]
+    return load_side(shlex.join(words), release=release, world_size=world_size)
 
 
 def diff_sides(a: str, b: str, *, release: str | None = None, world_size: int | None = None) -> ConfigDiff:

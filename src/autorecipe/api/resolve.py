@@ -14,6 +14,7 @@ def resolve_run(
     *,
     release: str | None = None,
     world_size: int | None = None,
+    mode: str | None = None,
 ) -> RunConfig:
     """Return what would run.
 
@@ -22,6 +23,7 @@ def resolve_run(
         overrides: texts in the override grammar.
         release: Bridge release of the catalog; the newest shipped one by default.
         world_size: number of GPUs; by default the count in a benchmark recipe's name, else unknown.
+        mode: mode of the launcher; `dora` takes an adapter recipe with that scheme.
 
     Raises:
         UsageError: an unknown recipe, or overrides that upstream would refuse (all at once).
@@ -31,4 +33,4 @@ def resolve_run(
     from autorecipe.catalog.store import open_catalog
 
     recipe = find_recipe(name, release=release)
-    return resolve_config(recipe, open_catalog(recipe.release).schema(), overrides, world_size=world_size)
+    return resolve_config(recipe, open_catalog(recipe.release).schema(), overrides, world_size=world_size, mode=mode)

@@ -171,12 +171,14 @@ def environment_defaults(run: RunConfig) -> dict[str, str]:
 def _resolve(request: TrainRequest, overrides: Sequence[str]) -> RunConfig:
     mode = request.mode or infer_mode(request.recipe)
     _check_mode(request, mode)
-    run = resolve_run(request.recipe, tuple(overrides), world_size=request.world_size)
-    return choose_adapter(run, mode) if request.engine == "core" else run
+    run = resolve_run(request.recipe, tuple(overrides), world_size=request.world_size, mode=mode)
+    if request.engine == "core":
+        check_adapter(run, mode)
+    return run
 
 
-def choose_adapter(run: RunConfig, mode: str | None) -> RunConfig:
-    """Return the run with the adapter that a mode names; `dora` takes a LoRA recipe's fields.
+def check_adapter(run: RunConfig, mode: str | None) -> None:
+    """Check that a run has an adapter where its mode trains one, and only there.
 
     Raises:
         UsageError: the mode needs an adapter, and the recipe has none; or it trains the model, and the recipe has one.
@@ -187,10 +189,6 @@ def choose_adapter(run: RunConfig, mode: str | None) -> RunConfig:
         message = f"is {kind!r} in {run.recipe}, which does not fit --mode {mode}"
         hint = "choose a recipe whose name ends in _peft_config" if not has_adapter else "add --mode lora or --mode dora"
         raise UsageError(Problem(path="peft", code="BR-MODE-02", message=message, hint=hint))
-    if mode != "dora" or kind != "LoRA":
-        return run
-    origin = Origin(kind=OriginKind.OVERRIDE, detail="--mode dora")
-    return replace(run, values={**run.values, "peft._class": "DoRA"}, origins={**run.origins, "peft._class": origin})
 
 
 def _check_sized(run: RunConfig) -> None:

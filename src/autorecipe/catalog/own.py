@@ -128,6 +128,7 @@ def load_own_recipe(target: str, catalog: Catalog) -> Recipe:
         gpus=None,
         variant=None,
         fields=fields,
+        dora_fields={path: value for path, value in base.dora_fields.items() if path not in answer["values"]},
         model_set=tuple(sorted({*base.model_set, *(key.split(".")[1] for key in answer["values"] if key.startswith("model."))})),
         notes={**base.notes, "derived_from": base.name, "values": answer["values"], "aliases": []},
     )

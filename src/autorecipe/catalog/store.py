@@ -177,6 +177,7 @@ class Catalog:
             fields=dict(sorted(fields.items())),
             model_set=tuple(line.get("model_set", ())),
             dora_fields=dora.get("fields", {}),
+            dora_removed=tuple(dora.get("removed", ())),
             notes=notes,
         )
 

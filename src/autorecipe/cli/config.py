@@ -42,6 +42,9 @@ def config() -> None:
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
 @click.option("--origins", is_flag=True, help="Say where each value came from and what it replaced.")
 @click.option("--section", multiple=True, help="Only this section, such as model; may be given more than once.")
+@click.option(
+    "--mode", type=click.Choice(["pretrain", "sft", "lora", "dora"]), help="Mode of the launcher; dora changes the adapter."
+)
 @click.option("--from", "kinds", multiple=True, type=click.Choice(ORIGINS), help="Only values decided by this; repeatable.")
 @gpus_option
 @release_option
@@ -51,6 +54,7 @@ def show(
     overrides: tuple[str, ...],
     origins: bool,
     section: tuple[str, ...],
+    mode: str | None,
     kinds: tuple[str, ...],
     gpus: int | None,
     release: str | None,
@@ -62,7 +66,7 @@ def show(
     """
     from autorecipe.api.config import show_config
 
-    run = _filtered(show_config(recipe, overrides, release=release, world_size=gpus), section, kinds)
+    run = _filtered(show_config(recipe, overrides, release=release, world_size=gpus, mode=mode), section, kinds)
     _print_notes(run.notes)
     emit(run, output_format=output_format, render=lambda console: _render_run(console, run, origins=origins))
 
@@ -117,7 +121,7 @@ def diff(
 ) -> int:
     """Compare two configurations by layer of change; exit 1 when it is a new convergence experiment.
 
-    A and B are each a recipe name, a recipe with overrides in quotes, or a YAML/JSON file of a configuration.
+    A and B are each a recipe name, a recipe with overrides (and --mode dora) in quotes, or a YAML/JSON file of a configuration.
     """
     from autorecipe.api.config import diff_sides
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from autorecipe.config.adapters import with_scheme
 from autorecipe.config.apply import apply_overrides
 from autorecipe.config.finalize import (
     finalize_dataset,
@@ -58,6 +59,7 @@ def resolve_config(
     overrides: Sequence[str] = (),
     *,
     world_size: int | None = None,
+    mode: str | None = None,
 ) -> RunConfig:
     """Resolve a recipe with overrides.
 
@@ -67,12 +69,13 @@ def resolve_config(
         overrides: texts in the override grammar.
         world_size: number of GPUs; where it is not given, a benchmark recipe runs on the count in its name, and for a library
             recipe it is unknown.
+        mode: mode of the launcher; `dora` takes an adapter recipe with that scheme.
 
     Returns:
         values as upstream will use them, each with its origin; notes for every value that was given and does not act.
 
     Raises:
-        UsageError: overrides that upstream would refuse, all of them at once.
+        UsageError: overrides that upstream would refuse, all of them at once; a mode that the recipe does not take.
         NegativeAnswer: a recipe that fails in upstream itself.
     """
     if recipe.status != "ok" and not recipe.fields:
@@ -84,6 +87,7 @@ def resolve_config(
                 hint=f"`autorecipe recipes search {recipe.family or recipe.name}` lists the recipes beside it",
             )
         )
+    recipe = with_scheme(recipe, mode)
     parsed = parse_overrides(overrides, schema, base=recipe.fields)
     state = Resolution(
         recipe=recipe,

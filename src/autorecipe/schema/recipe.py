@@ -49,7 +49,8 @@ class Recipe:
         source: `path:line` in the upstream release.
         fields: every resolved field, flat: `train.global_batch_size` -> 512. `model.*` is complete.
         model_set: model fields that the recipe itself wrote (the rest comes from the Hugging Face configuration).
-        dora_fields: fields that change when the PEFT scheme is DoRA.
+        dora_fields: fields that change when the PEFT scheme is DoRA; empty where the recipe takes no scheme.
+        dora_removed: fields that its configuration does not have.
         notes: further facts of the evaluation, by name.
     """
 
@@ -72,6 +73,7 @@ class Recipe:
     fields: Mapping[str, FieldValue]
     model_set: tuple[str, ...] = ()
     dora_fields: Mapping[str, FieldValue] = field(default_factory=dict)
+    dora_removed: tuple[str, ...] = ()
     notes: Mapping[str, Any] = field(default_factory=dict)
 
     @property
