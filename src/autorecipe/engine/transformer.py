@@ -166,6 +166,8 @@ def plan_transformer(run: RunConfig) -> TransformerPlan:
 
 def _has_own_default(item: dataclasses.Field[Any]) -> bool:
     """Return whether unset means the field's default, because the field itself knows no unset state."""
+    if item.name == "q_lora_rank":  # typed as a number, and unset means that queries are not compressed
+        return False
     return item.default is not None and "Optional" not in str(item.type) and "None" not in str(item.type)
 
 

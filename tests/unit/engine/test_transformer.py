@@ -39,6 +39,12 @@ def test_an_unset_field_keeps_the_field_s_own_default():
     assert build_transformer_config(make_run(init_method_std=None)).init_method_std == 0.02
 
 
+def test_latent_attention_without_query_compression_has_none():
+    latent = {"multi_latent_attention": True, "q_lora_rank": None}
+    assert build_transformer_config(make_run(**latent)).q_lora_rank is None
+    assert build_transformer_config(make_run(multi_latent_attention=True)).q_lora_rank == 512
+
+
 def test_an_unknown_field_with_an_effect_is_refused_with_the_engine_that_can():
     (problem,) = refusals_of(make_run(attn_logit_softcapping=50.0))
     assert problem.path == "model.attn_logit_softcapping"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ from autorecipe.engine.hf.families import HfModel
 from autorecipe.engine.hf.weights import list_pieces, rows_of
 from autorecipe.errors import EnvironmentProblem, NegativeAnswer, Problem, UsageError
 
+EXPERT = re.compile(r"\.experts\.local_experts\.\d+")
+FEED_FORWARD = re.compile(r"\.linear_fc[12]$")
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 PREFIX = "base_model.model."
 
@@ -46,17 +49,33 @@ _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
 def write_peft(folder: Path, model: HfModel, settings: AdapterSettings, tensors: MergedTensors, *, base_name: str) -> int:
     """Write an adapter, and return the number of its parameters there.
 
+    transformers 5 stacks the experts of a layer in two parameters; their adapters are stacked as peft stacks them for such
+    parameters. In a model with experts peft takes the names of other feed-forward layers for experts, so these layers are
+    named as parameters, too.
+
     Args:
         folder: where to; it exists.
         model: of the weights.
         settings: the adapter.
         tensors: gives its parameters.
         base_name: name or folder of the weights, for peft to find them.
+
+    Raises:
+        UsageError: DoRA on layers that peft knows as parameters.
     """
     pieces = {piece.name: piece for piece in list_pieces(model)}
+    has_experts = bool(model.values.get("model.num_moe_experts"))
+    experts = [layer for layer in tensors.layers if EXPERT.search(layer)]
+    as_parameters = [layer for layer in tensors.layers if has_experts and FEED_FORWARD.search(layer)]
+    if settings.kind == "DoRA" and as_parameters:
+        message = f"{as_parameters[0]}: peft has no DoRA for the feed-forward layers of a model with experts"
+        raise UsageError(Problem(path="peft", code="peft-unsupported", message=message, hint="add --merge"))
     found: dict[str, torch.Tensor] = {}
     modules: list[str] = []
+    parameters: set[str] = set()
     for layer in tensors.layers:
+        if layer in experts:
+            continue
         piece = pieces[f"{layer}.weight"]
         rows = rows_of(piece, model)
         ups = piece.split(tensors.read(f"{layer}.{UP}"), rows)
@@ -64,11 +83,15 @@ def write_peft(folder: Path, model: HfModel, settings: AdapterSettings, tensors:
         down = tensors.read(f"{layer}.{DOWN}")
         for source, up, magnitude in zip(piece.sources, ups, magnitudes, strict=True):
             module = source.removesuffix(".weight")
-            modules.append(module)
+            if layer in as_parameters:
+                parameters.add(source)
+            else:
+                modules.append(module)
             found[f"{PREFIX}{module}.lora_A.weight"] = down.clone()
             found[f"{PREFIX}{module}.lora_B.weight"] = up.contiguous()
             if magnitude is not None:
                 found[f"{PREFIX}{module}.lora_magnitude_vector"] = magnitude.contiguous()
+    parameters |= _stack_experts(experts, model, settings, tensors, found)
     save_file(found, str(folder / WEIGHTS), metadata={"format": "pt"})
     config = {
         "peft_type": "LORA",
@@ -77,14 +100,41 @@ def write_peft(folder: Path, model: HfModel, settings: AdapterSettings, tensors:
         "inference_mode": True,
         "r": settings.dim,
         "lora_alpha": int(settings.alpha) if settings.alpha == int(settings.alpha) else settings.alpha,
-        "lora_dropout": settings.dropout,
+        "lora_dropout": 0.0 if parameters else settings.dropout,
         "use_dora": settings.kind == "DoRA",
         "bias": "none",
         "fan_in_fan_out": False,
         "target_modules": _shortest_names(modules, [source for piece in pieces.values() for source in piece.sources]),
+        "target_parameters": sorted(parameters) or None,
     }
     (folder / CONFIG).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     return sum(tensor.numel() for tensor in found.values())
+
+
+def _stack_experts(
+    experts: list[str], model: HfModel, settings: AdapterSettings, tensors: MergedTensors, found: dict[str, torch.Tensor]
+) -> set[str]:
+    """Stack the adapters of experts, add them to `found`, and return the names of the parameters that they adapt.
+
+    Source: peft 0.21 tuners/lora/layer.py, ParamWrapper: A is [experts x dim, inputs], expert by expert; B is
+    [outputs, dim x experts], and the second of two adapted parameters of one module wraps the first.
+    """
+    count = int(model.values["model.num_moe_experts"]) if experts else 0
+    layers = sorted({(EXPERT.split(name)[0], name.rsplit(".", 1)[1]) for name in experts})
+    adapted: set[str] = set()
+    for head, last in layers:
+        names = [f"{head}.experts.local_experts.{expert}.{last}" for expert in range(count)]
+        present = [name for name in names if name in experts]
+        like_down, like_up = (tensors.places[f"{present[0]}.{part}"] for part in (DOWN, UP))
+        downs = [tensors.read(f"{name}.{DOWN}") if name in experts else torch.zeros(like_down.shape) for name in names]
+        ups = [tensors.read(f"{name}.{UP}") if name in experts else torch.zeros(like_up.shape) for name in names]
+        module = f"model.layers.{head.split('.')[2]}.mlp.experts"
+        both = {(head, "linear_fc1"), (head, "linear_fc2")} <= set(layers)
+        place = f"{module}.base_layer" if both and last == "linear_fc1" else module
+        adapted.add(f"{module}.{'gate_up_proj' if last == 'linear_fc1' else 'down_proj'}")
+        found[f"{PREFIX}{place}.lora_A.weight"] = torch.cat([down.to(downs[0].dtype) for down in downs])
+        found[f"{PREFIX}{place}.lora_B.weight"] = torch.stack([up.to(ups[0].dtype) for up in ups], dim=2).flatten(1).contiguous()
+    return adapted
 
 
 def _shortest_names(modules: list[str], sources: list[str]) -> list[str]:
