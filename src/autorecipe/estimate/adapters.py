@@ -16,7 +16,7 @@ def adapter_parameters(shape: ModelShape, block: Block, adapters: Adapters, *, t
     """
     rank = adapters.rank
     dense = expert = 0.0
-    for name, parallel_in, width_in, width_out in _targets(shape, block):
+    for name, parallel_in, width_in, width_out in adapter_targets(shape, block):
         if name not in adapters.targets:
             continue
         is_expert = block is Block.MOE
@@ -31,7 +31,8 @@ def adapter_parameters(shape: ModelShape, block: Block, adapters: Adapters, *, t
     return dense, expert
 
 
-def _targets(shape: ModelShape, block: Block) -> tuple[tuple[str, bool, int, int], ...]:
+def adapter_targets(shape: ModelShape, block: Block) -> tuple[tuple[str, bool, int, int], ...]:
+    """Return (module, whether its input is the parallel side, width in, width out) of the linear layers of a block."""
     h = shape.hidden_size
     gates = 2 if shape.gated_linear_unit else 1
     if block in (Block.ATTENTION, Block.WINDOW_ATTENTION):

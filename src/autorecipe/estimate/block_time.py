@@ -196,7 +196,16 @@ class BlockTimes:
         copies = float(shape.moe_router_topk or 1)
         sent = routed_tokens(shape, tokens, policy) / tokens.etp * expert_width(shape)
         size, stride = tokens.ep * tokens.etp, 1
-        combine = exchange_seconds(2.0 * sent, gpu=self.gpu, c=c, size=size, stride=stride, fused=fused, copies=copies)
+        combine = exchange_seconds(
+            2.0 * sent,
+            gpu=self.gpu,
+            c=c,
+            size=size,
+            stride=stride,
+            fused=fused,
+            copies=copies,
+            token_bytes=2.0 * expert_width(shape),
+        )
         dispatch = combine * (0.5 if policy.fp8_dispatch else 1.0)
         hidden = c.ep_hidden if policy.overlap_moe else 0.0
         forward = (dispatch + combine) * (1 - hidden)
@@ -206,14 +215,10 @@ class BlockTimes:
 
     def _host(self, parts: Parts, seconds: Seconds, *, repeats: float) -> None:
         """Add what the device waits for launches: launching a backward pass takes about 1.3 times a forward pass."""
-        if self.policy.cuda_graph == "full":
+        if not seconds.host and not seconds.idle:
             return
-        host = seconds.host
-        if self.policy.cuda_graph != "none":
-            host *= 1 - self.c.graph_saving
-        host += seconds.host_experts
-        wait_forward = _excess(host, parts.forward)
-        wait_backward = _excess((1.3 + repeats) * host, parts.backward)
+        wait_forward = _excess(seconds.host, parts.forward) + seconds.idle
+        wait_backward = _excess((1.3 + repeats) * seconds.host, parts.backward) + repeats * seconds.idle
         parts.add("launch", wait_forward, wait_backward)
 
     def head(self, tokens: Tokens) -> Parts:

@@ -102,6 +102,8 @@ def policy_from(values: Mapping[str, Any]) -> ExecutionPolicy:
         given["recompute"] = Recompute(**{**given["recompute"], "modules": frozenset(given["recompute"].get("modules", ()))})
     if "split" in given:
         given["split"] = StageSplit(**{**given["split"], "explicit": tuple(given["split"].get("explicit", ()))})
+    if "graph_modules" in given:
+        given["graph_modules"] = frozenset(given["graph_modules"])
     if given.get("adapters") is not None:
         given["adapters"] = Adapters(**{**given["adapters"], "targets": frozenset(given["adapters"]["targets"])})
     return ExecutionPolicy(**given)

@@ -36,7 +36,15 @@ def ring_seconds(num_bytes: float, *, gpu: Gpu, c: Coefficients, size: int, stri
 
 
 def exchange_seconds(
-    num_bytes: float, *, gpu: Gpu, c: Coefficients, size: int, stride: int, fused: bool, copies: float = 1.0
+    num_bytes: float,
+    *,
+    gpu: Gpu,
+    c: Coefficients,
+    size: int,
+    stride: int,
+    fused: bool,
+    copies: float = 1.0,
+    token_bytes: float = 0.0,
 ) -> float:
     """Seconds of an all-to-all in which one rank sends `num_bytes` in all.
 
@@ -48,18 +56,21 @@ def exchange_seconds(
         stride: distance between its members in rank order.
         fused: whether one kernel sends a token once to each rank and each domain (DeepEP, HybridEP).
         copies: experts of a token.
+        token_bytes: bytes of one token, which a fused kernel sends as one message.
     """
     if size <= 1 or num_bytes <= 0:
         return 0.0
     inside = max(1, min(size, gpu.nvlink_domain_size // max(1, stride)))
     domains = -(-size // inside)
     far = (domains - 1) / domains
-    efficiency = c.exchange * (c.fused_exchange if fused else 1.0)
+    efficiency = c.exchange
+    if fused:
+        efficiency *= c.fused_exchange * token_bytes / (token_bytes + c.exchange_half_bytes)
     local_bytes, far_bytes = num_bytes * (1 - far), num_bytes * far
     if fused:
         once = num_bytes / max(1.0, copies)
         local_bytes = num_bytes * _distinct(copies, size) / max(1.0, copies)
-        far_bytes = once * (_distinct(copies, domains) - 1 / domains) if domains > 1 else 0.0
+        far_bytes = once * _distinct(copies, domains) * far
     near = local_bytes / (gpu.nvlink_bandwidth * c.nvlink * efficiency)
     distant = far_bytes / (gpu.network_bandwidth * c.network * efficiency)
     return max(near, distant) + c.collective_seconds * (1 + domains / 8)

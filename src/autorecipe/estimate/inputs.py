@@ -34,6 +34,10 @@ FSDP_STRATEGIES = {
 }
 
 
+PACKED_DOCUMENT_TOKENS = 500.0
+"""Mean length of the documents in a packed sample. Evidence: assumed (SQuAD has about 200, instruction sets some hundreds)."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class EstimateInputs:
     """Arguments of the estimators, read from one configuration.
@@ -93,8 +97,10 @@ def read_policy(
     precision = _precision(reader)
     sharding, fsdp = _sharding(reader)
     moments, master = _optimizer_bytes(reader, precision)
-    assumptions = list(reader.assumptions)
     adapters = _adapters(reader)
+    assumptions = list(reader.assumptions)
+    if _packed_tokens(reader):
+        assumptions.append(f"documents of {PACKED_DOCUMENT_TOKENS:.0f} tokens in packed samples: attention does not cross them")
     if reader.has("model.num_moe_experts") and not reader.flag("model.moe_router_force_load_balancing"):
         assumptions.append("tokens spread evenly over the experts (natural routing is uneven, most of all early in training)")
     if sharding is Sharding.REPLICATED and fsdp:
@@ -123,22 +129,26 @@ def read_policy(
         optimizer_offload=_offload(reader),
         overlap_grad_reduce=reader.first_flag("comm_overlap.overlap_grad_reduce", "ddp.overlap_grad_reduce", default=overlap),
         overlap_param_gather=reader.first_flag("comm_overlap.overlap_param_gather", "ddp.overlap_param_gather", default=overlap),
-        tp_comm_overlap=layout.tp > 1
-        and reader.first_flag("comm_overlap.tp_comm_overlap", f"{model}.tp_comm_overlap", default=False),
-        overlap_p2p=reader.first_flag("comm_overlap.overlap_p2p_comm", f"{model}.overlap_p2p_comm", default=layout.vp > 1),
+        tp_comm_overlap=reader.first_flag("comm_overlap.tp_comm_overlap", f"{model}.tp_comm_overlap", default=False),
+        overlap_p2p=reader.first_flag("comm_overlap.overlap_p2p_comm", f"{model}.overlap_p2p_comm", default=overlap),
         overlap_moe=reader.first_flag(
             "comm_overlap.overlap_moe_expert_parallel_comm", "model.overlap_moe_expert_parallel_comm", default=False
         ),
         dispatcher=_dispatcher(reader),
         permute_fusion=reader.flag("model.moe_permute_fusion"),
+        router_fusion=reader.flag("model.moe_router_fusion"),
+        fused_experts=reader.flag("model.use_transformer_engine_op_fuser") and precision is Precision.MXFP8,
         capacity_factor=reader.real("model.moe_expert_capacity_factor"),
         cuda_graph=_cuda_graph(reader),
+        graph_modules=_graph_modules(reader),
         cross_entropy=_cross_entropy(reader, layers),
         activation_fusion=reader.first_flag("model.bias_activation_fusion", default=True),
         rope_fusion=reader.flag("model.apply_rope_fusion"),
+        fp8_attention=precision.is_quantized and reader.flag("mixed_precision.fp8_dot_product_attention"),
         cp_comm_type=reader.text("model.cp_comm_type") or "p2p",
         dropout=any(reader.real(f"model.{name}") for name in ("hidden_dropout", "attention_dropout")),
         adapters=adapters,
+        packed_tokens=_packed_tokens(reader),
     )
     return policy, tuple(assumptions)
 
@@ -303,6 +313,15 @@ def _cuda_graph(reader: _Reader) -> str:
     return "local" if implementation == "local" else "te"
 
 
+def _graph_modules(reader: _Reader) -> frozenset[str]:
+    """Return the modules of partial graphs; the newer name of the field holds `full` where the older one is in use."""
+    for path in ("model.cuda_graph_scope", "model.cuda_graph_modules"):
+        names = reader.value(path)
+        if isinstance(names, list | tuple) and names:
+            return frozenset(str(name).rsplit(".", 1)[-1] for name in names)
+    return frozenset()
+
+
 def _cross_entropy(reader: _Reader, layers: LayerImplementation) -> str:
     if layers is LayerImplementation.LOCAL:
         # The engine's chunked loss never stores the logits; Transformer Engine's is not there.
@@ -311,6 +330,13 @@ def _cross_entropy(reader: _Reader, layers: LayerImplementation) -> str:
         return "unfused"
     implementation = reader.text("model.cross_entropy_fusion_impl") or "native"
     return implementation if implementation in ("native", "te", "linear") else "native"
+
+
+def _packed_tokens(reader: _Reader) -> float | None:
+    packs = reader.flag("dataset.enable_offline_packing") or any(
+        reader.has(f"dataset.packed_sequence_specs{end}") for end in ("", ".packed_sequence_size")
+    )
+    return PACKED_DOCUMENT_TOKENS if packs else None
 
 
 def _adapters(reader: _Reader) -> Adapters | None:

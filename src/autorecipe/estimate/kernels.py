@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from autorecipe.estimate.adapters import adapter_targets
 from autorecipe.estimate.coefficients import Coefficients
 from autorecipe.estimate.flops import attended_tokens, block_flops
 from autorecipe.estimate.tokens import Tokens, routed_tokens
@@ -20,7 +21,7 @@ from autorecipe.schema.blocks import (
     linear_attention_sizes,
     mamba_sizes,
 )
-from autorecipe.schema.estimate import ExecutionPolicy, Precision
+from autorecipe.schema.estimate import Adapters, ExecutionPolicy, Precision
 from autorecipe.schema.hardware import Gpu
 from autorecipe.schema.model import ModelShape
 
@@ -54,8 +55,11 @@ class Product:
 
 @dataclass(slots=True)
 class Seconds:
-    """Seconds of a block, forward and backward apart; `host` is the time to launch the forward pass (`host_experts`: experts
-    alone).
+    """Seconds of a block, forward and backward apart.
+
+    Attributes:
+        host: time to launch the forward pass, as far as no graph captures it.
+        idle: time that the device waits after the host has read something back from it.
     """
 
     gemm_forward: float = 0.0
@@ -65,7 +69,7 @@ class Seconds:
     pointwise_forward: float = 0.0
     pointwise_backward: float = 0.0
     host: float = 0.0
-    host_experts: float = 0.0
+    idle: float = 0.0
 
     @property
     def forward(self) -> float:
@@ -140,12 +144,14 @@ def gemm_seconds(
 def block_seconds(shape: ModelShape, block: Block, tokens: Tokens, policy: ExecutionPolicy, gpu: Gpu, c: Coefficients) -> Seconds:
     """Return the seconds of one block for one micro batch, without communication."""
     out = Seconds()
-    bandwidth = gpu.hbm_bandwidth * c.memory
+    bandwidth = gpu.hbm_bandwidth * c.memory * _software(gpu, policy, c)
     frozen = policy.adapters is not None
+    is_fused = policy.fused_experts and block is Block.MOE
     for product in _products(shape, block, tokens, policy):
         rows, inner, columns, count = product.rows, product.inner, product.columns, product.count
         precision = policy.precision
-        rate = gemm_rate(gpu, precision, c) * (c.grouped if count > 1 else 1.0)
+        grouped = (c.fused_grouped if is_fused else c.grouped) if count > 1 else 1.0
+        rate = gemm_rate(gpu, precision, c) * grouped * _software(gpu, policy, c)
         width = 1.0 if precision.is_quantized else 2.0
         forward = gemm_seconds(rows, inner, columns, rate=rate, gpu=gpu, width=width, c=c, count=count)
         out.gemm_forward += forward
@@ -155,36 +161,98 @@ def block_seconds(shape: ModelShape, block: Block, tokens: Tokens, policy: Execu
             out.gemm_backward += max(forward, accumulate + 0.5 * forward)
         if precision.is_quantized:
             passes = 2.0 * c.quantize * QUANTIZE_BYTES[precision] / bandwidth * (0.5 if frozen else 1.0)
+            passes *= c.fused_expert_passes if is_fused and count > 1 else 1.0
             out.pointwise_forward += passes * count * rows * inner * product.input_share
             out.pointwise_backward += passes * count * rows * columns * product.output_share
-    _attention_and_scans(shape, block, tokens, gpu, c, out)
+    if policy.adapters is not None:
+        _add_adapters(shape, block, tokens, policy.adapters, gpu, bandwidth, c, out)
+    _attention_and_scans(shape, block, tokens, policy, gpu, c, out)
     h = shape.hidden_size
     passes = (c.layer_passes + (c.bias_passes if shape.add_bias_linear else 0.0)) * 2.0 * tokens.outside * h
     if block is Block.MOE:
+        routed = 2.0 * routed_tokens(shape, tokens, policy) * expert_width(shape)
         if shape.add_bias_linear:
-            passes += c.expert_bias_passes * 2.0 * routed_tokens(shape, tokens, policy) * expert_width(shape)
+            passes += c.expert_bias_passes * routed * (c.fused_expert_passes if is_fused else 1.0)
         times = c.moe_passes * (1.0 if policy.permute_fusion else c.unfused_permute)
         if policy.dispatcher == "hybridep":
             times = c.moe_passes * c.hybrid_permute
-        passes += times * 2.0 * routed_tokens(shape, tokens, policy) * expert_width(shape)
-        passes += 16.0 * tokens.outside * (shape.num_moe_experts or 0)
-    passes += 2.0 * _activation_elements(shape, block, tokens, policy)
+        passes += times * routed
+        passes += c.router_bytes * (0.2 if policy.router_fusion else 1.0) * tokens.outside * (shape.num_moe_experts or 0)
+    activations = 2.0 * _activation_elements(shape, block, tokens, policy)
+    passes += activations * (c.fused_expert_passes if is_fused else 1.0)
     out.pointwise_forward += passes / bandwidth
     out.pointwise_backward += 1.7 * passes / bandwidth
-    out.host = {
-        Block.MOE: c.host_moe_seconds,
-        Block.MAMBA: c.host_recurrent_seconds,
-        Block.LINEAR_ATTENTION: c.host_recurrent_seconds,
-    }.get(block, c.host_block_seconds)
-    if block is Block.MOE:
-        out.host_experts = _expert_launches(shape, tokens, policy) * c.host_expert_seconds
+    out.host = _host_seconds(shape, block, tokens, policy, c)
+    if block is Block.MOE and policy.cuda_graph != "full" and policy.capacity_factor is None:
+        out.idle = c.sync_seconds
     return out
 
 
-def _expert_launches(shape: ModelShape, tokens: Tokens, policy: ExecutionPolicy) -> float:
-    """Launches that grow with the experts on a rank: most of them quantize each expert's operands."""
-    local = (shape.num_moe_experts or 0) / tokens.ep
-    return local * (1.0 if policy.precision.is_quantized else 0.25)
+def _software(gpu: Gpu, policy: ExecutionPolicy, c: Coefficients) -> float:
+    """Speed of kernels under the container's year: those for Blackwell were young in 2025."""
+    return c.blackwell_2025 if policy.software_year <= 2025 and architecture(gpu) == "blackwell" else 1.0
+
+
+CAPTURED_AS = {
+    Block.ATTENTION: "attn",
+    Block.WINDOW_ATTENTION: "attn",
+    Block.MLA: "attn",
+    Block.LINEAR_ATTENTION: "attn",
+    Block.MAMBA: "mamba",
+    Block.MLP: "mlp",
+    Block.MOE: "moe_router",
+}
+"""Module of partial CUDA graphs that captures a block (of an expert block: its router)."""
+
+
+def _host_seconds(shape: ModelShape, block: Block, tokens: Tokens, policy: ExecutionPolicy, c: Coefficients) -> float:
+    """Return the host's time to launch the forward pass of a block, less what CUDA graphs capture.
+
+    Launches of experts, which depend on how many tokens each gets, are captured by a graph of the whole iteration alone.
+    """
+    if policy.cuda_graph == "full":
+        return 0.0
+    captures = policy.cuda_graph != "none" and (not policy.graph_modules or CAPTURED_AS[block] in policy.graph_modules)
+    left = 1.0 - c.graph_saving if captures else 1.0
+    slow = c.host_quantized if policy.precision.is_quantized else 1.0
+    if policy.adapters is not None:
+        slow += 1.0
+    if block is Block.MOE:
+        local = (shape.num_moe_experts or 0) / tokens.ep
+        experts = local * c.host_expert_seconds * (1.0 if policy.precision.is_quantized else 0.25)
+        if policy.fused_experts:
+            experts = 0.0
+        return c.host_router_seconds * left + slow * c.host_moe_seconds + experts
+    if block in (Block.MAMBA, Block.LINEAR_ATTENTION):
+        return c.host_recurrent_seconds * left
+    return c.host_block_seconds * slow * left
+
+
+def _add_adapters(
+    shape: ModelShape,
+    block: Block,
+    tokens: Tokens,
+    adapters: Adapters,
+    gpu: Gpu,
+    bandwidth: float,
+    c: Coefficients,
+    out: Seconds,
+) -> None:
+    """Add two thin products and an addition to the base for each adapter; they run in 16 bits and are trained."""
+    rate = gemm_rate(gpu, Precision.BF16, c)
+    rows = routed_tokens(shape, tokens, ExecutionPolicy()) if block is Block.MOE else tokens.inside
+    size = tokens.etp if block is Block.MOE else tokens.tp
+    for name, parallel_in, width_in, width_out in adapter_targets(shape, block):
+        if name not in adapters.targets:
+            continue
+        inner = width_in / (size if parallel_in else 1)
+        columns = width_out / (1 if parallel_in else size)
+        forward = gemm_seconds(rows, inner, adapters.rank, rate=rate, gpu=gpu, width=2.0, c=c)
+        forward += gemm_seconds(rows, adapters.rank, columns, rate=rate, gpu=gpu, width=2.0, c=c)
+        out.gemm_forward += forward
+        out.gemm_backward += 2.0 * forward
+        out.pointwise_forward += 6.0 * rows * columns / bandwidth
+        out.pointwise_backward += 6.0 * rows * inner / bandwidth
 
 
 def _products(shape: ModelShape, block: Block, tokens: Tokens, policy: ExecutionPolicy) -> tuple[Product, ...]:
@@ -242,18 +310,43 @@ def _mla_products(shape: ModelShape, tokens: Tokens) -> tuple[Product, ...]:
     return tuple(products)
 
 
-def _attention_and_scans(shape: ModelShape, block: Block, tokens: Tokens, gpu: Gpu, c: Coefficients, out: Seconds) -> None:
-    flops = block_flops(shape, block, tokens.sequence)
-    peak = gpu.peak_flops["bf16"] * (c.blackwell_ultra if float(gpu.compute_capability) >= 10.3 else 1.0)
+HALF_CHANNELS = 50
+"""Channels of a head at which attention kernels reach half of their efficiency.
+
+Source: FlashAttention-3 (arXiv 2407.08608), figures 5 and 6: 64 channels reach 0.78 of the speed of 128 on one H100. Evidence:
+published.
+"""
+
+
+def _channel_efficiency(shape: ModelShape, block: Block) -> float:
+    """Return the efficiency of attention for a head's channels against 128 of them."""
+    channels = float(shape.kv_channels)
+    if block is Block.MLA:
+        channels = ((shape.qk_head_dim or 128) + (shape.qk_pos_emb_head_dim or 64) + (shape.v_head_dim or 128)) / 2
+    channels = min(channels, 256.0)
+    return channels / (channels + HALF_CHANNELS) * (128 + HALF_CHANNELS) / 128
+
+
+def _attention_and_scans(
+    shape: ModelShape, block: Block, tokens: Tokens, policy: ExecutionPolicy, gpu: Gpu, c: Coefficients, out: Seconds
+) -> None:
+    sequence = round(min(tokens.sequence, policy.packed_tokens or tokens.sequence))
+    flops = block_flops(shape, block, sequence)
+    ultra = float(gpu.compute_capability) >= 10.3
+    peak = gpu.peak_flops["bf16"] * (c.blackwell_ultra if ultra else 1.0) * _software(gpu, policy, c)
+    is_blackwell = architecture(gpu) == "blackwell"
     if block in ATTENTION_BLOCKS:
-        met = attended_tokens(shape, block, tokens.sequence)
-        fill = met / (met + c.attention_fill_tokens / 2)
-        scale = c.attention_blackwell if architecture(gpu) == "blackwell" else 1.0
-        work = flops.attention * tokens.inside / tokens.tp / (peak * scale * fill)
-        out.attention_forward = work / c.attention_forward
-        out.attention_backward = 2.5 * work / c.attention_backward
+        met = 2.0 * attended_tokens(shape, block, sequence)
+        waste = 1.0 + c.window_waste * max(0.0, sequence / met - 1.0) if block is Block.WINDOW_ATTENTION else 1.0
+        scale = _channel_efficiency(shape, block) * (c.attention_blackwell if is_blackwell else 1.0)
+        scale *= c.attention_2024 if policy.software_year <= 2024 else 1.0
+        scale *= c.attention_fp8 if policy.fp8_attention else 1.0
+        work = waste * flops.attention * tokens.inside / tokens.tp / (peak * scale)
+        out.attention_forward = work / (c.attention_forward * met / (met + c.attention_forward_fill))
+        out.attention_backward = 2.5 * work / (c.attention_backward * met / (met + c.attention_backward_fill))
     if flops.scan:
         efficiency = c.delta_scan if block is Block.LINEAR_ATTENTION else c.scan
+        efficiency *= c.scan_blackwell if is_blackwell else 1.0
         work = flops.scan * tokens.inside / tokens.tp / (peak * efficiency)
         out.attention_forward += work
         out.attention_backward += 2.5 * work

@@ -12,6 +12,9 @@ from collections.abc import Mapping
 from autorecipe.record import dataclass, field
 from autorecipe.schema.evidence import Evidence
 
+CURRENT_SOFTWARE = 2026
+"""Year of the containers that estimates are made for, unless told otherwise."""
+
 
 class Precision(enum.StrEnum):
     """Arithmetic of the linear layers. FP8: one scale per tensor; FP8_BLOCK: one per 128 x 128; MXFP8 and NVFP4: Blackwell's
@@ -137,17 +140,23 @@ class ExecutionPolicy:
         overlap_moe: expert-parallel exchange runs beside computation of another micro batch.
         dispatcher: `allgather`, `alltoall`, `deepep` or `hybridep`.
         permute_fusion: tokens are permuted by one fused kernel.
+        router_fusion: the router's scores, top-k and probabilities run as fused kernels.
+        fused_experts: products, activation and quantization of the experts run as one grouped kernel.
         capacity_factor: tokens per expert against an even split, where experts have a fixed capacity; None: dropless.
         imbalance: tokens of the busiest rank against an even split (1: even, as under forced balancing).
         cuda_graph: `none`, `local`, `te` or `full` (one graph for the iteration).
+        graph_modules: modules that partial graphs capture (`attn`, `mlp`, `mamba`, `moe_router`, `moe_preprocess`); empty: all.
         cross_entropy: `unfused`, `native`, `te` or `linear` (never stores the logits).
         activation_fusion: bias and gated activation run as one kernel.
         rope_fusion: rotary embedding runs as one kernel.
         fp8_dispatch: tokens travel between experts as 8-bit values.
+        fp8_attention: scores and values of attention are multiplied in 8 bits.
         cp_comm_type: `p2p`, `all_gather`, `a2a` or `a2a+p2p`.
         dropout: whether any dropout rate is above zero.
         adapters: low-rank adapters on frozen weights, or None for full training.
         training: False for a forward pass alone.
+        packed_tokens: mean tokens of the documents in a packed sample, beyond which attention does not look; None: not packed.
+        software_year: year of the container; kernels and communication libraries improve from year to year.
     """
 
     precision: Precision = Precision.BF16
@@ -170,17 +179,23 @@ class ExecutionPolicy:
     overlap_moe: bool = False
     dispatcher: str = "alltoall"
     permute_fusion: bool = False
+    router_fusion: bool = False
+    fused_experts: bool = False
     capacity_factor: float | None = None
     imbalance: float = 1.0
     cuda_graph: str = "none"
+    graph_modules: frozenset[str] = frozenset()
     cross_entropy: str = "unfused"
     activation_fusion: bool = True
     rope_fusion: bool = False
     fp8_dispatch: bool = False
+    fp8_attention: bool = False
     cp_comm_type: str = "p2p"
     dropout: bool = False
     adapters: Adapters | None = None
     training: bool = True
+    packed_tokens: float | None = None
+    software_year: int = CURRENT_SOFTWARE
 
 
 class Verdict(enum.StrEnum):

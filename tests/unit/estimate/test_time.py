@@ -75,8 +75,39 @@ def test_eight_bit_arithmetic_and_newer_gpus_are_faster():
 
 
 def test_adapters_skip_weight_gradients():
-    adapters = dataclasses.replace(TUNED, adapters=Adapters())
-    assert 0.55 < estimate(policy=adapters).step_seconds / estimate().step_seconds < 0.85
+    # Published: Llama 3 8B on 8 H100 at 4,096 tokens, LoRA on the QKV projection runs 1.43 times as fast as full training.
+    few = dataclasses.replace(TUNED, adapters=Adapters(targets=frozenset({"linear_qkv"})))
+    every = dataclasses.replace(TUNED, adapters=Adapters())
+    full = estimate().step_seconds
+    assert 0.6 < estimate(policy=few).step_seconds / full < 0.8
+    assert estimate(policy=few).step_seconds < estimate(policy=every).step_seconds < full
+
+
+def test_packed_documents_spare_attention():
+    packed = dataclasses.replace(TUNED, packed_tokens=500.0)
+    assert estimate(policy=packed).breakdown_seconds["attention"] < 0.3 * estimate().breakdown_seconds["attention"]
+
+
+def test_one_graph_for_the_iteration_removes_launches_and_partial_graphs_some():
+    def launches(**changes):
+        policy = dataclasses.replace(TUNED, precision=Precision.MXFP8, dispatcher="hybridep", **changes)
+        batch = Batch(global_batch_size=512, micro_batch_size=1, seq_length=4096)
+        time = estimate(QWEN3_30B, gpu="gb200", world=8, layout=Layout(ep=8), batch=batch, policy=policy)
+        return time.breakdown_seconds.get("launch", 0.0)
+
+    partial = frozenset({"attn", "moe_router", "moe_preprocess"})
+    assert launches() > launches(cuda_graph="te", graph_modules=partial) > launches(cuda_graph="full") == 0.0
+
+
+def test_fused_experts_and_eight_bit_attention_are_faster():
+    batch = Batch(global_batch_size=512, micro_batch_size=1, seq_length=4096)
+    plain = dataclasses.replace(TUNED, precision=Precision.MXFP8, dispatcher="hybridep", cuda_graph="full")
+
+    def step(policy):
+        return estimate(QWEN3_235B, gpu="gb300", world=64, layout=Layout(ep=64), batch=batch, policy=policy).step_seconds
+
+    assert step(dataclasses.replace(plain, fused_experts=True)) < step(plain)
+    assert step(dataclasses.replace(plain, fp8_attention=True)) < step(plain)
 
 
 def test_an_exchange_across_nodes_costs_more_than_inside_one():
@@ -106,10 +137,10 @@ def test_a_budget_is_steps_times_step_time():
 
 def test_shipped_coefficients_are_physical():
     fitted = load_coefficients()
+    parts = {"attention_forward", "attention_backward", "scan", "delta_scan", "memory", "nvlink", "network", "optimizer"}
     for field in dataclasses.fields(Coefficients):
         value = getattr(fitted, field.name)
         assert value > 0
-        if field.name.startswith(("gemm_hopper", "gemm_blackwell", "gemm_ampere", "attention_f", "attention_b")):
-            limit = 2.0 if field.name in ("attention_blackwell", "attention_fill_tokens") else 1.0
-            assert field.name == "attention_fill_tokens" or value < limit, field.name
+        if (field.name.startswith("gemm_") and not field.name.endswith(("seconds", "inner"))) or field.name in parts:
+            assert value < 1.0, field.name
     assert coefficients_from({}) == Coefficients()
