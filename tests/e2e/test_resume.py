@@ -146,6 +146,23 @@ def test_a_loss_that_is_not_finite_stops_without_saving(train_ranks: Train, tmp_
     assert not list((tmp_path / "checkpoints").glob("iter_*"))
 
 
+@pytest.mark.parametrize(
+    "fields", [{"checkpoint.finetune": True}, {"checkpoint.load_optim": False}], ids=["finetune", "load_optim"]
+)
+def test_weights_without_their_optimizer_are_what_trains_on(train_ranks: Train, tmp_path: Path, fields: dict[str, Any]) -> None:
+    """In half precision the float32 copies that the optimizer trains must be of the loaded weights, not of the first ones."""
+    values = {**NO_DROPOUT, "mixed_precision": "bf16_mixed", "validation.eval_iters": 0}
+    assert train_ranks(tmp_path / "first", values={**values, "train.train_iters": 12}).codes == [0]
+    before = losses(tmp_path / "first")
+    loaded = {"checkpoint.load": str(tmp_path / "first" / "checkpoints"), "train.train_iters": 14, "optimizer.lr": 1e-5}
+    second = train_ranks(tmp_path / "second", values={**values, "optimizer.min_lr": 0.0, **loaded, **fields})
+    assert second.codes == [0], second.log
+    after = losses(tmp_path / "second")
+    fall = before[1] - before[12]
+    assert fall > 0.2
+    assert all(loss < before[12] + fall / 3 for loss in after.values())
+
+
 def test_the_tracker_file_of_upstreams_tools_is_kept(half: Path) -> None:
     assert (half / "checkpoints" / "latest_checkpointed_iteration.txt").read_text() == "12"
     manifest = json.loads((half / "checkpoints" / "iter_0000012" / "autorecipe.json").read_text())

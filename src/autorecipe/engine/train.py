@@ -100,8 +100,9 @@ def train(run: RunConfig, options: TrainOptions | None = None) -> int:
             resumed = load_newest(
                 plan,
                 chunks,
-                adam if settings.load_optim and not settings.finetune else None,
+                adam,
                 layout=context.layout.render(),
+                with_optimizer=settings.load_optim and not settings.finetune,
                 with_rng=settings.load_rng and not settings.finetune,
                 say=say,
             )

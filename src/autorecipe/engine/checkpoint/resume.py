@@ -106,9 +106,10 @@ def plan_resume(root: Path | None, *, identity: Mapping[str, Any], config: Mappi
 def load_newest(
     plan: ResumePlan,
     chunks: Sequence[Any],
-    optimizer: Any | None,
+    optimizer: Any,
     *,
     layout: str,
+    with_optimizer: bool,
     with_rng: bool,
     say: Callable[[str], None],
 ) -> Resumed:
@@ -117,8 +118,9 @@ def load_newest(
     Args:
         plan: the same on every rank.
         chunks: model chunks.
-        optimizer: or None to leave its state.
+        optimizer: of this run.
         layout: rendered layout of this run.
+        with_optimizer: whether its state is to be resumed too; otherwise it only takes over the loaded weights.
         with_rng: whether generators are to be resumed where the layout allows it.
         say: prints a line once, on rank 0.
 
@@ -130,7 +132,7 @@ def load_newest(
         manifest = candidate.manifest
         assert manifest is not None
         same_layout = manifest.layout == layout and manifest.world_size == dist.get_world_size()
-        wants_optimizer = optimizer if manifest.has_optimizer else None
+        wants_optimizer = optimizer if with_optimizer and manifest.has_optimizer else None
         error = ""
         generators = None
         try:
@@ -143,7 +145,10 @@ def load_newest(
         dist.all_gather_object(errors, error)
         if not any(errors):
             _announce(candidate, manifest, layout, same_layout=same_layout, with_rng=with_rng, say=say)
-            if optimizer is not None and wants_optimizer is None:
+            if wants_optimizer is None:
+                # Half-precision runs train float32 copies of the weights, which were made before the weights were loaded.
+                optimizer.reload_model_params()
+            if with_optimizer and wants_optimizer is None:
                 say("WARNING: the checkpoint has no optimizer state; the optimizer starts anew")
             return Resumed(manifest=manifest, generators=generators)
         reason = next(text for text in errors if text)
