@@ -16,8 +16,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from autorecipe.engine import compat, orphans
-from autorecipe.engine.checkpoint import folder
+from autorecipe.engine import compat
+from autorecipe.engine.checkpoint import folder, results
 from autorecipe.engine.checkpoint.content import build_content, content_bytes, sharding_metadata
 from autorecipe.engine.checkpoint.folder import Manifest
 
@@ -96,7 +96,7 @@ class CheckpointSaver:
         try:
             partial = self._on_rank_zero(lambda: folder.open_partial(self.root, manifest.iteration))
             metadata = {key: value for key, value in sharding_metadata().items() if key != "dp_cp_group"}
-            orphans.watch_results_queue()
+            results.install()
             request = dist_checkpointing.save(
                 content,
                 str(partial),

@@ -32,7 +32,8 @@ from torch.distributed.checkpoint.metadata import ChunkStorageMetadata, Metadata
 from torch.distributed.checkpoint.planner import TensorWriteData, WriteItem, WriteItemType
 from torch.distributed.checkpoint.planner_helpers import create_read_items_for_chunk_list
 
-from autorecipe.engine import compat, orphans
+from autorecipe.engine import compat
+from autorecipe.engine.checkpoint import results
 from autorecipe.errors import EnvironmentProblem, Problem
 
 FILE_BYTES = 4 * 1024**3
@@ -89,7 +90,7 @@ def write_streamed(path: Path, content: dict[str, Any], read: Callable[[str], to
         read: gives a parameter, whole and in its type, by its name in the model.
     """
     names = {(place.key, place.stack): name for name, place in list_places(content["model"]).items()}
-    orphans.watch_results_queue()
+    results.install()
     dist_checkpointing.save(content, str(path), sharded_strategy=_StreamedSave(names, read))
 
 
