@@ -1,15 +1,20 @@
-"""A smoke-run form of a configuration: fewer layers, smaller hidden size, same structure, same parallel layout.
+"""A smoke-run form of a configuration: fewer layers, smaller hidden size, same structure.
 
 Purpose: the same code paths (attention kind, experts, pipeline, parallel axes) on a machine that could never hold the model.
+The parallel layout stays where the processes can hold it; otherwise each axis is cut to what they can.
 The result trains a toy: its losses say nothing about the recipe.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 import math
+from collections.abc import Mapping
 from typing import Any
 
 from autorecipe.config.views import moe_layer_pattern, view_layout, view_model, view_seq_length
+from autorecipe.schema.layout import Layout
 from autorecipe.schema.run import RunConfig
 
 HEAD_SIZE = 32
@@ -19,6 +24,22 @@ MAX_SEQUENCE = 256
 MAX_VOCABULARY = 8192
 TRAIN_ITERS = 10
 PER_LAYER_LISTS = ("no_rope_freq", "window_attn_skip_freq", "linear_attention_freq")
+LAYOUT_PATHS: Mapping[str, str] = {
+    "tp": "model.tensor_model_parallel_size",
+    "pp": "model.pipeline_model_parallel_size",
+    "vp": "model.virtual_pipeline_model_parallel_size",
+    "cp": "model.context_parallel_size",
+    "ep": "model.expert_model_parallel_size",
+    "etp": "model.expert_tensor_parallel_size",
+    "sequence_parallel": "model.sequence_parallel",
+}
+NEED_AN_AXIS = {
+    "defer_embedding_wgrad_compute": "pp",
+    "overlap_moe_expert_parallel_comm": "ep",
+    "delay_wgrad_compute": "ep",
+}
+"""Overlap switches that upstream refuses where their parallel axis is not used."""
+
 OPTIMIZER_TYPES = ("main_grads_dtype", "main_params_dtype", "exp_avg_dtype", "exp_avg_sq_dtype")
 
 
@@ -26,14 +47,15 @@ def shrink_overrides(run: RunConfig, *, world_size: int) -> tuple[str, ...]:
     """Return overrides that turn a configuration into its smoke run.
 
     Kept: kinds of layers (at least one of each), query heads per group (up to 4), experts' top-k, gating, biases, norms,
-    positions, precision, every parallel size. Reduced: layers, hidden size, heads, FFN, experts, vocabulary, sequence, batch,
-    steps.
+    positions, precision, and every parallel size that the processes can hold. Reduced: layers, hidden size, heads, FFN, experts,
+    vocabulary, sequence, batch, steps.
 
     Args:
         run: resolved configuration.
         world_size: processes of the smoke run.
     """
-    shape, layout = view_model(run), view_layout(run)
+    shape, given = view_model(run), view_layout(run)
+    layout = fit_layout(given, world_size=world_size)
     stages = layout.pp * layout.vp
     groups = _near(min(shape.num_query_groups, MAX_GROUPS), multiple=_axis_multiple(layout.tp, shape.num_query_groups))
     per_group = min(max(1, shape.num_attention_heads // max(1, shape.num_query_groups)), MAX_HEADS_PER_GROUP)
@@ -54,9 +76,63 @@ def shrink_overrides(run: RunConfig, *, world_size: int) -> tuple[str, ...]:
         changes.update(_shrink_experts(run, hidden=hidden, ep=layout.ep, etp=layout.etp))
     if shape.multi_latent_attention:
         changes.update(_shrink_latent(run))
-    changes.update(_shrink_training(run, world_size=world_size))
+    changes.update(_shrink_training(run, layout, world_size=world_size))
+    changes.update(_shrink_layout(run, given, layout, num_layers=changes["model.num_layers"]))
     known = {path: value for path, value in changes.items() if run.known(path)}
     return tuple(f"{path}={_render(value)}" for path, value in known.items())
+
+
+def fit_layout(layout: Layout, *, world_size: int) -> Layout:
+    """Return the layout, or where the processes cannot hold it the one that keeps most of its axes.
+
+    Every axis becomes a divisor of itself. Of the layouts that fit, one with the most axes in use is taken, then one that uses
+    the most ranks for model parallelism, then the one that keeps TP, PP, EP, CP, ETP in this order.
+
+    Args:
+        layout: of the whole model.
+        world_size: processes of the smoke run.
+    """
+    if layout.fits_world(world_size):
+        return layout
+    axes = ("tp", "pp", "ep", "cp", "etp")
+    best, best_rank = Layout(), (-1,)
+    for sizes in itertools.product(*(_divisors(getattr(layout, axis), largest=world_size) for axis in axes)):
+        candidate = Layout(**dict(zip(axes, sizes, strict=True)))
+        used = candidate.minimum_world_size
+        rank = (sum(size > 1 for size in sizes), used, *sizes)
+        if candidate.fits_world(world_size) and rank > best_rank:
+            best, best_rank = candidate, rank
+    return dataclasses.replace(
+        best,
+        vp=layout.vp if best.pp > 1 else 1,
+        sequence_parallel=layout.sequence_parallel and best.tp > 1,
+    )
+
+
+def _divisors(size: int, *, largest: int) -> list[int]:
+    return [number for number in range(1, min(size, largest) + 1) if size % number == 0]
+
+
+def _shrink_layout(run: RunConfig, given: Layout, layout: Layout, *, num_layers: int) -> dict[str, Any]:
+    """Return the changes from one layout to the other, and what else a narrower one needs."""
+    changes: dict[str, Any] = {
+        path: getattr(layout, axis) for axis, path in LAYOUT_PATHS.items() if getattr(layout, axis) != getattr(given, axis)
+    }
+    if changes.get(LAYOUT_PATHS["vp"]) == 1:
+        changes[LAYOUT_PATHS["vp"]] = None
+    if layout.pp != given.pp:
+        changes["model.pipeline_model_parallel_layout"] = None  # written for the whole model's stages
+        if layout.pp > 1:  # recipes with a table of uneven stages ask for a size: an even one
+            changes["model.num_layers_in_first_pipeline_stage"] = num_layers // layout.pp
+    if changes and layout.etp == 1 and run.get(LAYOUT_PATHS["etp"], None) not in (None, 1):
+        changes[LAYOUT_PATHS["etp"]] = 1
+    for name, size in NEED_AN_AXIS.items():
+        if getattr(layout, size) == 1:
+            paths = (f"model.{name}", f"comm_overlap.{name}")  # upstream lets the second write over the first
+            changes.update({path: False for path in paths if run.get(path, None) is True})
+    if layout.cp == 1 and run.get("model.hierarchical_context_parallel_sizes", None):
+        changes["model.hierarchical_context_parallel_sizes"] = None
+    return changes
 
 
 def _shrink_layers(run: RunConfig, *, stages: int) -> dict[str, Any]:
@@ -136,8 +212,7 @@ def _shrink_latent(run: RunConfig) -> dict[str, Any]:
     return changes
 
 
-def _shrink_training(run: RunConfig, *, world_size: int) -> dict[str, Any]:
-    layout = view_layout(run)
+def _shrink_training(run: RunConfig, layout: Layout, *, world_size: int) -> dict[str, Any]:
     dp = max(1, layout.data_parallel_size(world_size))
     micro_batches = max(2, layout.pp if layout.vp > 1 else 2)
     step = 2 * layout.cp * layout.tp

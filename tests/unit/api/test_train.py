@@ -80,6 +80,26 @@ def test_a_smoke_run_keeps_structure_and_layout_and_fits(recipe: str, world: int
     assert all(text.partition("=")[0] in toy.run.values for text in toy.shrunk)
 
 
+@pytest.mark.parametrize(
+    ("recipe", "world", "layout"),
+    [
+        ("llama3_70b_pretrain_config", 1, "TP1 PP1 CP1"),
+        ("llama3_70b_pretrain_config", 4, "TP2 PP2 VP5 CP1 SP"),
+        ("qwen3_30b_a3b_pretrain_config", 2, "TP1 PP1 CP1 EP2 ETP1"),
+        ("deepseek_v3_pretrain_config", 4, "TP2 PP2 CP1 EP2 ETP1 SP"),
+    ],
+)
+def test_a_smoke_run_cuts_the_axes_that_the_processes_cannot_hold(recipe: str, world: int, layout: str) -> None:
+    toy = prepare(TrainRequest(recipe=recipe, world_size=world, local_world_size=world), shrink=True)
+    assert view_layout(toy.run).render() == layout
+    assert any("model_parallel_size=" in text for text in toy.shrunk)
+
+
+def test_a_smoke_run_switches_off_what_needs_an_axis_that_was_cut() -> None:
+    for recipe in ("moonlight_16b_pretrain_16gpu_h100_bf16_config", "gpt3_175b_pretrain_32gpu_h100_bf16_config"):
+        prepare(TrainRequest(recipe=recipe), shrink=True)  # the check would refuse the switches
+
+
 def test_what_the_user_typed_wins_over_the_smoke_run() -> None:
     request = TrainRequest(
         recipe="llama3_8b_pretrain_config", overrides=("model.num_layers=4",), shrink=True, world_size=2, local_world_size=2
