@@ -14,11 +14,13 @@ from typing import Any
 
 import torch
 
+from autorecipe.config.layers import layer_of
 from autorecipe.config.views import moe_layer_pattern, view_layout
 from autorecipe.engine import compat, refusals
 from autorecipe.engine.options import EngineOptions, read_options
 from autorecipe.engine.precision import parse_dtype, parse_number, view_precision
 from autorecipe.errors import Problem, UsageError
+from autorecipe.schema.layer import Layer
 from autorecipe.schema.run import RunConfig
 
 # Read by `engine.build` where the model is put together.
@@ -57,6 +59,10 @@ NEWER_DEFAULTS: Mapping[str, Any] = {
     "activation_offload_fraction": 1.0,
     "moe_paged_stash_page_size": 64,
     "moe_paged_stash_buffer_size_factor_cuda": 1.1,
+    # Llama 3.1's rotary scaling as Megatron-Core has it. Converters wrote the numbers into recipes; nothing reads them.
+    "rope_scaling_low_freq_factor": 1.0,
+    "rope_scaling_high_freq_factor": 4.0,
+    "rope_scaling_original_max_position_embeddings": 8192,
 }
 
 _ACTIVATIONS = {
@@ -77,7 +83,7 @@ class Adjustment:
     Attributes:
         path: configuration path.
         given: value of the run.
-        used: value that acts.
+        used: value that acts; None where nothing takes the setting's place.
         why: reason, as a clause.
     """
 
@@ -88,7 +94,8 @@ class Adjustment:
 
     def render(self) -> str:
         """Render as one line."""
-        return f"{self.path}={self.given} is not used: {self.why}; using {self.used}"
+        instead = "" if self.used is None else f"; using {self.used}"
+        return f"{self.path}={self.given} is not used: {self.why}{instead}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,6 +152,7 @@ def plan_transformer(run: RunConfig) -> TransformerPlan:
     problems: list[Problem] = []
     arguments: dict[str, Any] = {}
     extras: dict[str, Any] = {}
+    adjustments: list[Adjustment] = []
     for path, value in run.values.items():
         name = path.removeprefix("model.")
         if name == path or "." in name or name.startswith("_") or name in IRRELEVANT_FIELDS:
@@ -156,12 +164,16 @@ def plan_transformer(run: RunConfig) -> TransformerPlan:
             if run.get("model.position_embedding_type", None) == "yarn":
                 extras[name] = value  # Megatron-Core reads them off the configuration, unset ones too
         elif name not in BUILD_FIELDS and not refusals.is_inert(name, value, NEWER_DEFAULTS, latent=latent):
-            problems.append(refusals.unknown_field(path, value))
+            if layer_of(path)[0] in (Layer.EXECUTION, Layer.IO):
+                why = f"Megatron-Core {compat.core_release()} has no such setting, and it does not change what is trained"
+                adjustments.append(Adjustment(path=path, given=value, used=None, why=why))
+            else:
+                problems.append(refusals.unknown_field(path, value))
     if problems:
         raise UsageError(problems)
     _complete(run, arguments)
-    adjustments = tuple(_adjust(arguments, options))
-    return TransformerPlan(latent=latent, arguments=arguments, extras=extras, adjustments=adjustments)
+    adjustments += _adjust(arguments, options)
+    return TransformerPlan(latent=latent, arguments=arguments, extras=extras, adjustments=tuple(adjustments))
 
 
 def _has_own_default(item: dataclasses.Field[Any]) -> bool:
