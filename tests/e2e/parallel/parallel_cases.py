@@ -7,6 +7,8 @@ process without `only`.
 
 import dataclasses
 
+import parallel_models as models
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Case:
@@ -18,58 +20,56 @@ class Case:
     packed: bool = False
     packed_reference: bool = True
     bound: str = "fp32"
-    slow: bool = False
 
 
-def case(name, ranks, family="dense", both=None, packed=False, packed_reference=True, bound="fp32", slow=False, **only):
+def case(name, ranks, family="dense", both=None, packed=False, packed_reference=True, bound="fp32", **only):
+    deeper = models.DEEP.get(family, {"num_layers": 4}) if "pp" in only else {}
     return Case(
         name=name,
         ranks=ranks,
         family=family,
-        both=both or {},
+        both={**deeper, **(both or {})},
         only=only,
         packed=packed,
         packed_reference=packed_reference,
         bound=bound,
-        slow=slow,
     )
 
 
 LAYOUTS = [
     case("TP 2", 2, tp=2),
     case("TP 2, SP", 2, tp=2, sp=True),
-    case("TP 4, SP", 4, tp=4, sp=True, slow=True),
+    case("TP 4, SP", 4, tp=4, sp=True),
     case("TP 2, SP, tied, biases, learned positions", 2, "classic", tp=2, sp=True),
     case("PP 2", 2, pp=2),
-    case("PP 4", 4, pp=4, slow=True),
+    case("PP 4", 4, pp=4),
     case("PP 2, tied embeddings", 2, "classic", pp=2),
     case("PP 2, VP 2", 2, pp=2, vp=2),
     case("PP 2, VP 2, tied embeddings", 2, "classic", pp=2, vp=2),
     case("PP 2, layout Et|tttL", 2, pp=2, pipeline_model_parallel_layout="Et|tttL"),
     case("PP 2, fewer layers in the first stage", 2, pp=2, num_layers_in_first_pipeline_stage=1),
     case("TP 2, PP 2, SP", 4, tp=2, pp=2, sp=True),
-    case("TP 2, PP 2, VP 2, SP", 4, tp=2, pp=2, vp=2, sp=True, slow=True),
+    case("TP 2, PP 2, VP 2, SP", 4, tp=2, pp=2, vp=2, sp=True),
     case("DP 2, distributed optimizer", 2),
     case("DP 2, plain optimizer", 2, optimizer__use_distributed_optimizer=False),
     case("DP 2, overlapped reduction and gather", 2, ddp__overlap_grad_reduce=True, ddp__overlap_param_gather=True),
     case("DP 2, PP 2, VP 2, overlapped", 4, pp=2, vp=2, ddp__overlap_grad_reduce=True, ddp__overlap_param_gather=True),
-    case("DP 4, 2 optimizer instances", 4, ddp__num_distributed_optimizer_instances=2, slow=True),
+    case("DP 4, 2 optimizer instances", 4, ddp__num_distributed_optimizer_instances=2),
     case("DP 2, mean of micro batches", 2, both={"calculate_per_token_loss": False}),
     case(
         "DP 2, averaged in the collective",
         2,
         both={"calculate_per_token_loss": False},
         ddp__average_in_collective=True,
-        slow=True,
     ),
     case("micro batch 2", 1, train__micro_batch_size=2),
     case("CP 2, gathered keys", 2, cp=2),
     case("CP 2, exchanged heads", 2, cp=2, cp_comm_type="a2a"),
-    case("CP 4, gathered keys", 4, cp=4, slow=True),
-    case("CP 4, exchanged heads", 4, cp=4, cp_comm_type="a2a", slow=True),
+    case("CP 4, gathered keys", 4, cp=4),
+    case("CP 4, exchanged heads", 4, cp=4, cp_comm_type="a2a"),
     case("CP 2, TP 2, SP", 4, cp=2, tp=2, sp=True),
-    case("CP 2, TP 2, SP, exchanged heads", 4, cp=2, tp=2, sp=True, cp_comm_type="a2a", slow=True),
-    case("CP 2, PP 2", 4, cp=2, pp=2, slow=True),
+    case("CP 2, TP 2, SP, exchanged heads", 4, cp=2, tp=2, sp=True, cp_comm_type="a2a"),
+    case("CP 2, PP 2", 4, cp=2, pp=2),
     case("CP 2, sliding window", 2, both={"window_size": [6, 0]}, cp=2),
     case("packed rows", 1, packed=True, packed_reference=False, both={"train__micro_batch_size": 2}),
     case("packed rows, TP 2, SP", 2, packed=True, both={"train__micro_batch_size": 2}, tp=2, sp=True),
@@ -85,7 +85,7 @@ RECOMPUTE = [
         recompute_method="uniform",
         recompute_num_layers=1,
     ),
-    case("full recompute, block", 1, recompute_granularity="full", recompute_method="block", recompute_num_layers=2),
+    case("full recompute, block", 1, recompute_granularity="full", recompute_method="block", recompute_num_layers=1),
     case(
         "full recompute, TP 2, SP, PP 2",
         4,
@@ -95,7 +95,6 @@ RECOMPUTE = [
         recompute_granularity="full",
         recompute_method="uniform",
         recompute_num_layers=1,
-        slow=True,
     ),
     case(
         "full recompute, saved activations split over TP 2",
@@ -105,7 +104,6 @@ RECOMPUTE = [
         recompute_granularity="full",
         recompute_method="uniform",
         recompute_num_layers=1,
-        slow=True,
     ),
     case("recompute of attention", 1, recompute_granularity="selective", recompute_modules=["core_attn"]),
     case(
@@ -125,20 +123,20 @@ RECOMPUTE = [
         recompute_granularity="selective",
         recompute_modules=["moe_act", "layernorm"],
     ),
-    case("recompute of experts, EP 2", 2, "moe", ep=2, recompute_granularity="selective", recompute_modules=["moe"], slow=True),
+    case("recompute of experts, EP 2", 2, "moe", ep=2, recompute_granularity="selective", recompute_modules=["moe"]),
     case("recompute of latent up projections", 1, "latent", recompute_granularity="selective", recompute_modules=["mla_up_proj"]),
 ]
 
 EXPERTS = [
     case("EP 2", 2, "moe", ep=2),
-    case("EP 4", 4, "moe", ep=4, slow=True),
+    case("EP 4", 4, "moe", ep=4),
     case("EP 2, gathered tokens", 2, "moe", ep=2, moe_token_dispatcher_type="allgather"),
     case("EP 2, grouped experts", 2, "moe", ep=2, moe_grouped_gemm=True),
     case("grouped experts", 1, "moe", moe_grouped_gemm=True),
     case("EP 2, TP 2, SP, ETP 1", 2, "moe", ep=2, tp=2, sp=True, etp=1),
     case("EP 2, TP 2, SP, ETP 2", 4, "moe", ep=2, tp=2, sp=True, etp=2),
     case("TP 2, SP, ETP 2, grouped experts", 2, "moe", tp=2, sp=True, etp=2, moe_grouped_gemm=True),
-    case("EP 2, PP 2", 4, "moe", ep=2, pp=2, slow=True),
+    case("EP 2, PP 2", 4, "moe", ep=2, pp=2),
     case("EP 2, CP 2", 2, "moe", ep=2, cp=2),
     case("EP 2, shared experts", 2, "moe", both={"moe_shared_expert_intermediate_size": 64}, ep=2),
     case(
@@ -148,7 +146,6 @@ EXPERTS = [
         both={"moe_shared_expert_intermediate_size": 64},
         ep=2,
         moe_shared_expert_overlap=True,
-        slow=True,
     ),
     case(
         "EP 2, capacity factor 8 (nothing dropped)",
@@ -174,12 +171,13 @@ EXPERTS = [
         sp=True,
         etp=1,
     ),
-    case("EP 2, z loss", 2, "moe", both={"moe_z_loss_coeff": 1e-3}, ep=2, slow=True),
+    case("EP 2, z loss", 2, "moe", both={"moe_z_loss_coeff": 1e-3}, ep=2),
     case(
         "EP 2, sigmoid routing, expert bias, groups",
         2,
         "moe",
         both={
+            "num_moe_experts": 8,
             "moe_router_score_function": "sigmoid",
             "moe_router_enable_expert_bias": True,
             "moe_router_num_groups": 4,
@@ -214,7 +212,7 @@ LATENT = [
     case("multi-token prediction, PP 2", 2, both={"mtp_num_layers": 1, "mtp_loss_scaling_factor": 0.1}, pp=2),
     case("DeepSeek-V3 stack, EP 2", 2, "deepseek", ep=2),
     case("DeepSeek-V3 stack, PP 2, EP 2", 4, "deepseek", pp=2, ep=2),
-    case("DeepSeek-V3 stack, TP 2, SP, EP 2, ETP 1", 2, "deepseek", tp=2, sp=True, ep=2, etp=1, slow=True),
+    case("DeepSeek-V3 stack, TP 2, SP, EP 2, ETP 1", 2, "deepseek", tp=2, sp=True, ep=2, etp=1),
 ]
 
 ARCHITECTURES = [
@@ -224,9 +222,9 @@ ARCHITECTURES = [
     case("QKV bias, TP 2", 2, both={"add_qkv_bias": True}, tp=2),
     case("squared ReLU, TP 2", 2, both={"activation_func": "squared_relu", "gated_linear_unit": False}, tp=2),
     case("half rotary, TP 2", 2, both={"rotary_percent": 0.5}, tp=2),
-    case("interleaved rotary, TP 2", 2, both={"rotary_interleaved": True}, tp=2, slow=True),
+    case("interleaved rotary, TP 2", 2, both={"rotary_interleaved": True}, tp=2),
     case("scaled rotary (Llama 3.1), CP 2", 2, both={"rope_scaling": True, "rope_scaling_factor": 8.0}, cp=2),
-    case("interpolated rotary, PP 2", 2, both={"seq_len_interpolation_factor": 2.0}, pp=2, slow=True),
+    case("interpolated rotary, PP 2", 2, both={"seq_len_interpolation_factor": 2.0}, pp=2),
     case(
         "YaRN, PP 2",
         2,
@@ -248,7 +246,7 @@ ARCHITECTURES = [
     case(
         "padded vocabulary, TP 2", 2, both={"vocab_size": 100, "should_pad_vocab": True, "make_vocab_size_divisible_by": 64}, tp=2
     ),
-    case("fused SwiGLU, TP 2", 2, both={"bias_activation_fusion": True}, tp=2, slow=True),
+    case("fused SwiGLU, TP 2", 2, both={"bias_activation_fusion": True}, tp=2),
 ]
 
 MODULES = [

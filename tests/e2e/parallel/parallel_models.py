@@ -1,7 +1,7 @@
 """Small models of each architecture family, as `model.*` fields."""
 
 DENSE = {
-    "num_layers": 4,
+    "num_layers": 2,
     "hidden_size": 64,
     "num_attention_heads": 8,
     "num_query_groups": 4,
@@ -31,7 +31,7 @@ CLASSIC = {
 }
 MOE = {
     **DENSE,
-    "num_moe_experts": 8,
+    "num_moe_experts": 4,
     "moe_router_topk": 2,
     "moe_ffn_hidden_size": 64,
     "moe_token_dispatcher_type": "alltoall",
@@ -54,7 +54,9 @@ DEEPSEEK = {
     **MOE,
     **{name: LATENT[name] for name in LATENT if name not in DENSE},
     "num_query_groups": None,
-    "moe_layer_freq": [0, 1, 1, 1],
+    "num_moe_experts": 8,
+    "moe_grouped_gemm": True,
+    "moe_layer_freq": [0, 1],
     "moe_router_score_function": "sigmoid",
     "moe_router_enable_expert_bias": True,
     "moe_router_bias_update_rate": 1e-3,
@@ -71,11 +73,13 @@ DEEPSEEK = {
     "mtp_num_layers": 1,
     "mtp_loss_scaling_factor": 0.1,
 }
+# Pipelines need more layers to cut.
+DEEP = {"deepseek": {"num_layers": 4, "moe_layer_freq": [0, 1, 1, 1]}}
 FAMILIES = {"dense": DENSE, "classic": CLASSIC, "moe": MOE, "latent": LATENT, "deepseek": DEEPSEEK}
 
 TRAINING = {
     "train.micro_batch_size": 1,
-    "train.global_batch_size": 8,
+    "train.global_batch_size": 4,
     "optimizer.optimizer": "adam",
     "optimizer.lr": 5e-3,
     "optimizer.min_lr": 5e-3,

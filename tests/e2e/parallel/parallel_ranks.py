@@ -3,6 +3,7 @@
 Torch and Megatron-Core are imported once; each case forks its ranks from here, which takes a second instead of ten.
 """
 
+import gc
 import json
 import os
 import signal
@@ -29,6 +30,8 @@ def main():
     torch.set_num_threads(1)
     compat.prepare()
     trainee.import_everything()
+    gc.collect()
+    gc.freeze()  # each rank collects once more before it trains: what was imported is not worth searching again
     for line in sys.stdin:
         case = json.loads(line)
         replies.write(json.dumps(run_case(case, trainee)) + "\n")

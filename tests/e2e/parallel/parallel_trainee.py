@@ -8,7 +8,7 @@ from autorecipe.schema.run import RunConfig
 
 VOCAB = 128
 SEQ = 32
-GLOBAL_BATCH = 8
+GLOBAL_BATCH = 4
 
 
 def import_everything():

@@ -11,12 +11,7 @@ import tolerances
 DOCS = Path(__file__).resolve().parents[3] / "docs" / "reference" / "engine-support.md"
 
 
-def parameters():
-    for case in parallel_cases.ALL:
-        yield pytest.param(case, id=case.name, marks=[pytest.mark.slow] if case.slow else [])
-
-
-@pytest.mark.parametrize("case", parameters())
+@pytest.mark.parametrize("case", parallel_cases.ALL, ids=lambda case: case.name)
 def test_trains_like_the_reference(rank_server, case):
     loss, norm = rank_server.compare(case)
     bound = tolerances.TRAINING[case.bound]

@@ -31,18 +31,11 @@ class HostMode(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run one torch call with its device arguments rewritten."""
-        kwargs = dict(kwargs or {})
-        if func is torch.Tensor.cuda or func is torch.Tensor.pin_memory:
-            return args[0]
-        if is_cuda_device(kwargs.get("device")):
-            kwargs["device"] = _HOST
-        if kwargs.get("pin_memory"):
-            kwargs["pin_memory"] = False
-        if func is torch.Tensor.to and len(args) > 1 and is_cuda_device(args[1]):
-            args = (args[0], _HOST, *args[2:])
-        if func is torch.Tensor.type:
-            return _tensor_type(func, args, kwargs)
-        return func(*args, **kwargs)
+        if func in _REWRITTEN:
+            return _REWRITTEN[func](func, args, kwargs or {})
+        if not kwargs:  # by far the most calls: every product and sum of a forward pass comes through here
+            return func(*args)
+        return func(*args, **_host_arguments(kwargs))
 
 
 def is_cuda_device(value: Any) -> bool:
@@ -92,6 +85,28 @@ class Idle:
         return 0.0
 
 
+def _host_arguments(kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Return keyword arguments that name the CPU where they named a CUDA device."""
+    changes: dict[str, Any] = {}
+    if is_cuda_device(kwargs.get("device")):
+        changes["device"] = _HOST
+    if kwargs.get("pin_memory"):
+        changes["pin_memory"] = False
+    return {**kwargs, **changes} if changes else kwargs
+
+
+def _stay(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Answer `tensor.cuda()` and `tensor.pin_memory()`: the tensor is where it belongs."""
+    return args[0]
+
+
+def _move(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Answer `tensor.to(device)`."""
+    if len(args) > 1 and is_cuda_device(args[1]):
+        args = (args[0], _HOST, *args[2:])
+    return func(*args, **_host_arguments(kwargs))
+
+
 def _tensor_type(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Answer `tensor.type()` as on CUDA: the distributed optimizer sorts parameters by that name."""
     if len(args) == 1 and not kwargs:
@@ -100,6 +115,15 @@ def _tensor_type(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     if len(args) > 1 and isinstance(args[1], str):
         args = (args[0], args[1].replace("torch.cuda.", "torch."), *args[2:])
     return func(*args, **kwargs)
+
+
+_REWRITTEN: dict[Any, Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]] = {
+    torch.Tensor.cuda: _stay,
+    torch.Tensor.pin_memory: _stay,
+    torch.Tensor.to: _move,
+    torch.Tensor.type: _tensor_type,
+}
+"""Torch calls that need more than a rewritten `device=`."""
 
 
 def _send_tensors_to_host() -> None:
