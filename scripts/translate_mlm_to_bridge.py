@@ -12,15 +12,13 @@ status 1 (`--allow-unmapped` accepts that). `autorecipe translate` has further i
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-if importlib.util.find_spec("autorecipe") is None:
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))  # this checkout, not one that is installed
 
 from autorecipe.api.translate import MlmSource, load_mlm_mapping, recipe_module, to_bridge, to_mlm
 from autorecipe.config.grammar import render_value

@@ -3,12 +3,10 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from pathlib import Path
 
-if importlib.util.find_spec("autorecipe") is None:
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))  # this checkout, not one that is installed
 
 from autorecipe.api.translate import option_reference
 

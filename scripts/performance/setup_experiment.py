@@ -11,7 +11,6 @@ for the global batch is said. Any override makes the measurement non-canonical. 
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import os
 import re
 import shlex
@@ -19,8 +18,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-if importlib.util.find_spec("autorecipe") is None:
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))  # this checkout, not one that is installed
 
 from autorecipe.api.launch import (
     LaunchRequest,

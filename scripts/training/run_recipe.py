@@ -12,7 +12,6 @@ same configuration; rank 0 speaks. Exit codes: 0 done, 1 the check failed or the
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import os
 import sys
 import time
@@ -21,8 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NoReturn
 
-if importlib.util.find_spec("autorecipe") is None:
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))  # this checkout, not one that is installed
 
 from autorecipe.api.train import (
     ENGINES,

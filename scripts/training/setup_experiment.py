@@ -11,14 +11,12 @@ Options of this launcher describe the submission. All other arguments go to scri
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-if importlib.util.find_spec("autorecipe") is None:
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))  # this checkout, not one that is installed
 
 from autorecipe.api.launch import (
     LaunchRequest,

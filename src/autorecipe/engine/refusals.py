@@ -82,7 +82,7 @@ def is_inert(name: str, value: Any, defaults: Mapping[str, Any], *, latent: bool
         latent: whether the model uses latent attention; its fields mean nothing elsewhere.
     """
     if name in defaults:
-        return bool(value == defaults[name] or value is None)
+        return value is None or value == [] or bool(value == defaults[name])
     if name == "transformer_layer_spec":
         return value is None or any(spec in re.findall(r"\w+", str(value)) for spec in _STANDARD_SPECS)
     if value is None or value is False or value in (0, "", "none", [], {}):
