@@ -94,10 +94,12 @@ def fit_layout(layout: Layout, *, world_size: int) -> Layout:
     """
     if layout.fits_world(world_size):
         return layout
-    axes = ("tp", "pp", "ep", "cp", "etp")
-    best, best_rank = Layout(), (-1,)
-    for sizes in itertools.product(*(_divisors(getattr(layout, axis), largest=world_size) for axis in axes)):
-        candidate = Layout(**dict(zip(axes, sizes, strict=True)))
+    axes = (layout.tp, layout.pp, layout.ep, layout.cp, layout.etp)
+    best = Layout()
+    best_rank: tuple[int, ...] = (-1,)
+    for sizes in itertools.product(*(_divisors(axis, largest=world_size) for axis in axes)):
+        tp, pp, ep, cp, etp = sizes
+        candidate = Layout(tp=tp, pp=pp, ep=ep, cp=cp, etp=etp)
         used = candidate.minimum_world_size
         rank = (sum(size > 1 for size in sizes), used, *sizes)
         if candidate.fits_world(world_size) and rank > best_rank:
