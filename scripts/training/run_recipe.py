@@ -22,12 +22,14 @@ from typing import NoReturn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))  # this checkout, not one that is installed
 
+from autorecipe.api.finetune import check_dataset_name, is_finetuning_preset, place_dataset
 from autorecipe.api.train import (
     ENGINES,
     MODES,
     TrainPlan,
     TrainRequest,
     environment_defaults,
+    infer_mode,
     prepare_training,
     require_memory,
 )
@@ -95,8 +97,27 @@ def parse_request(arguments: Sequence[str]) -> tuple[TrainRequest, argparse.Name
     parser.add_argument("--recipe", help="recipe name or alias")
     parser.add_argument("--model", help="model stem; with --mode it names <model>_<mode>_config")
     parser.add_argument("--mode", choices=MODES, help="inferred from the recipe's name when not given")
-    parser.add_argument("--dataset", help="dataset preset: mock, megatron-indexed")
-    parser.add_argument("--dataset-path", "--dataset_path", action="append", default=[], help="indexed data prefix; repeatable")
+    parser.add_argument(
+        "--dataset",
+        help="dataset preset: mock or megatron-indexed; for SFT and adapters squad, tulu3, openmathinstruct2, gsm8k, local-jsonl",
+    )
+    parser.add_argument(
+        "--dataset-path",
+        "--dataset_path",
+        action="append",
+        default=[],
+        help="prefix of indexed data (repeatable), or the folder or file of fine-tuning rows",
+    )
+    parser.add_argument(
+        "--max-bad-rows",
+        type=int,
+        default=0,
+        metavar="N",
+        help="fine-tuning rows that cannot be read and may be left out; they are listed  [default: 0]",
+    )
+    parser.add_argument(
+        "--from-scratch", action="store_true", help="fine-tune random weights where there are no others, to try a run out"
+    )
     parser.add_argument(
         "--step_func", "--step-func", default="llm_step", help="upstream's forward step; this engine has llm_step"
     )
@@ -126,32 +147,39 @@ def parse_request(arguments: Sequence[str]) -> tuple[TrainRequest, argparse.Name
         raise UsageError(f"--step_func {given.step_func} is not in --engine core", hint="add --engine bridge")
     request = TrainRequest(
         recipe=recipe,
-        overrides=(*_dataset_overrides(given), *flags, *rest),
+        overrides=(*_dataset_overrides(given, recipe, [*flags, *rest]), *flags, *rest),
         mode=given.mode,
         dataset=given.dataset,
         engine=given.engine,
         shrink=given.shrink,
         check_memory=not given.no_memory_check,
+        from_scratch=given.from_scratch,
         world_size=int(os.environ.get("WORLD_SIZE", "1")),
         local_world_size=int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
     )
     return request, given
 
 
-def _dataset_overrides(given: argparse.Namespace) -> list[str]:
-    if given.dataset_path and given.dataset != "megatron-indexed":
-        raise UsageError("--dataset-path needs --dataset megatron-indexed", hint="add it")
+def _dataset_overrides(given: argparse.Namespace, recipe: str, typed: Sequence[str]) -> list[str]:
+    takes_paths = given.dataset == "megatron-indexed" or is_finetuning_preset(given.dataset)
+    if given.dataset_path and not takes_paths:
+        raise UsageError(
+            "--dataset-path needs --dataset megatron-indexed, or a fine-tuning preset such as local-jsonl or squad", hint="add it"
+        )
     if given.engine == "bridge":
         return []
-    if given.dataset in (None, "mock"):
-        return ["dataset.blend=null", "dataset.blend_per_split=null"] if given.dataset else []
+    check_dataset_name(given.dataset)
+    mode = given.mode or infer_mode(recipe)
+    is_for_another_mode = mode is not None and (mode == "pretrain") == is_finetuning_preset(given.dataset)
+    if given.dataset is None or is_for_another_mode:
+        return []  # the check refuses a preset for another mode, and names the right one
+    if given.dataset == "mock":
+        return ["dataset.blend=null", "dataset.blend_per_split=null"]
     if given.dataset == "megatron-indexed":
         if not given.dataset_path:
             raise UsageError("--dataset megatron-indexed needs --dataset-path PREFIX", hint="`autorecipe data index` makes one")
         return [f"dataset.data_path=[{','.join(given.dataset_path)}]"]
-    raise UsageError(
-        f"--dataset {given.dataset} is not in --engine core", hint="use mock or megatron-indexed, or --engine bridge"
-    )
+    return list(place_dataset(given.dataset, given.dataset_path, typed=typed))
 
 
 def describe(plan: TrainPlan, request: TrainRequest) -> None:
@@ -203,7 +231,13 @@ def run(arguments: Sequence[str]) -> int:
         from autorecipe.engine.train import TrainOptions, train
     except ImportError as error:
         raise EnvironmentProblem(f"training needs more packages: {error}", hint="pip install 'autorecipe[train]'") from None
-    return train(plan.run, TrainOptions(fresh=given.fresh, metrics_path=given.metrics))
+    options = TrainOptions(
+        fresh=given.fresh,
+        metrics_path=given.metrics,
+        from_scratch=given.from_scratch or given.shrink,
+        max_bad_rows=given.max_bad_rows,
+    )
+    return train(plan.run, options)
 
 
 def fail(error: AutorecipeError) -> int:

@@ -35,7 +35,12 @@ def run_rank(command: dict[str, Any], rank: int, port: int) -> int:
     os.dup2(log, 1)
     os.dup2(log, 2)
     metrics = command.get("metrics")
-    options = TrainOptions(fresh=command.get("fresh", False), metrics_path=Path(metrics) if metrics else None)
+    options = TrainOptions(
+        fresh=command.get("fresh", False),
+        metrics_path=Path(metrics) if metrics else None,
+        from_scratch=command.get("from_scratch", False),
+        max_bad_rows=command.get("max_bad_rows", 0),
+    )
     if command.get("free_bytes") is not None:  # a disk with this much left
         folder.free_bytes = lambda _root: command["free_bytes"]
     try:

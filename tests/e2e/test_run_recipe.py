@@ -1,5 +1,6 @@
 """The commands that people paste, run as they are pasted: from a checkout, nothing installed."""
 
+import json
 import os
 import re
 import shlex
@@ -93,3 +94,56 @@ def test_the_demo_recommends_trains_twice_and_proves_the_same_loss() -> None:
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert "within-rounding" in done.stdout
     assert (ROOT / "demo-output" / "parity.png").stat().st_size > 10_000
+
+
+def write_squad(folder: Path) -> Path:
+    """Write 40 rows with SQuAD's columns."""
+    folder.mkdir(parents=True)
+    towns = ["Oslo", "Lima", "Kyoto", "Cairo"]
+    rows = []
+    for number in range(40):
+        town = towns[number % 4]
+        context = f"Ada lives in {town}. Emil lives in {towns[(number + 1) % 4]}."
+        answers = {"text": [town], "answer_start": [context.index(town)]}
+        rows.append({"id": str(number), "context": context, "question": "Where does Ada live?", "answers": answers})
+    (folder / "train.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return folder
+
+
+SHORT = ["train.train_iters=2", "scheduler.lr_decay_iters=2", "validation.eval_iters=0", "dataset.seq_length=64"]
+
+
+def test_the_sft_command_runs_as_a_smoke_run_on_a_local_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_squad(tmp_path / "sets" / "squad")
+    monkeypatch.setenv("AUTORECIPE_DATASETS", str(tmp_path / "sets"))
+    monkeypatch.setenv("AUTORECIPE_CACHE", str(tmp_path / "cache"))
+    words = ["--recipe", "llama3_8b_sft_config", "--dataset", "squad", "--shrink", *SHORT]
+    done = run_recipe(tmp_path, *words, processes=2)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "40 rows" in done.stdout and "4 of these rows are held out" in done.stdout
+    assert [number for number, _ in STEP.findall(done.stdout)] == ["1", "2"]
+
+
+def test_the_adapter_command_packs_the_recipes_own_data_and_saves_the_adapter(tmp_path: Path) -> None:
+    path = str(write_squad(tmp_path / "rows"))
+    words = ["--recipe", "llama3_8b_peft_config", "--dataset", "squad", "--dataset-path", path, "--mode", "lora", "--shrink"]
+    more = ["dataset.enable_offline_packing=true", f"dataset.hf_output_root={tmp_path / 'cache'}", *SHORT]
+    done = run_recipe(tmp_path, *words, *more, launcher=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "LoRA of rank 8" in done.stdout and "packs of 64 tokens" in done.stdout
+    assert [number for number, _ in STEP.findall(done.stdout)] == ["1", "2"]
+    assert (tmp_path / "nemo_experiments" / "default" / "checkpoints" / "iter_0000002").is_dir()
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--recipe", "llama3_8b_peft_config", "--dataset", "mock"], "hint: --dataset squad"),
+        (["--recipe", "vanilla_gpt_pretrain_config", "--dataset", "squad", "model.num_layers=2"], "hint: --dataset mock"),
+    ],
+)
+def test_data_for_another_mode_is_refused_with_the_right_one(tmp_path: Path, words: list[str], message: str) -> None:
+    sizes = ["model.hidden_size=64", "model.num_attention_heads=4", "model.ffn_hidden_size=128"]
+    done = run_recipe(tmp_path, *words, *(sizes if "vanilla" in words[1] else []), launcher=False)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "error[LCH001]" in done.stderr and message in done.stderr

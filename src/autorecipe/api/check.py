@@ -129,9 +129,14 @@ def read_target(request: CheckRequest) -> Target:
     recipe = catalog.load(request.target)
     # A benchmark recipe has a fixed adapter: a rule says so, with the way out.
     mode = str(request.given.get("mode", "")) if recipe.kind is RecipeKind.LIBRARY else None
+    dataset = request.given.get("dataset")
+
+    def resolve(overrides: Sequence[str], world: int | None) -> RunConfig:
+        return resolve_config(recipe, schema, overrides, world_size=world, mode=mode, dataset=dataset)
+
     return Target(
         schema=schema,
-        resolve=lambda overrides, world: resolve_config(recipe, schema, overrides, world_size=world, mode=mode),
+        resolve=resolve,
         gpus=recipe.gpus,
         gpu=recipe.gpu_type,
     )

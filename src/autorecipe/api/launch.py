@@ -101,7 +101,14 @@ def prepare_launch(request: LaunchRequest) -> PreparedLaunch:
     catalog = open_catalog(request.release)
     recipe = catalog.load(request.recipe)
     allocation = _allocate(request, recipe)
-    config = resolve_config(recipe, catalog.schema(), request.overrides, world_size=allocation.world_size, mode=request.mode)
+    config = resolve_config(
+        recipe,
+        catalog.schema(),
+        request.overrides,
+        world_size=allocation.world_size,
+        mode=request.mode,
+        dataset=request.dataset or None,
+    )
     layout = view_layout(config)
     problems = check_allocation(layout, allocation, recipe=recipe.name)
     if problems:

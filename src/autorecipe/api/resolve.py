@@ -15,6 +15,7 @@ def resolve_run(
     release: str | None = None,
     world_size: int | None = None,
     mode: str | None = None,
+    dataset: str | None = None,
 ) -> RunConfig:
     """Return what would run.
 
@@ -24,6 +25,7 @@ def resolve_run(
         release: Bridge release of the catalog; the newest shipped one by default.
         world_size: number of GPUs; by default the count in a benchmark recipe's name, else unknown.
         mode: mode of the launcher; `dora` takes an adapter recipe with that scheme.
+        dataset: preset of the launcher that takes the place of the recipe's own data where it fits, or None.
 
     Raises:
         UsageError: an unknown recipe, or overrides that upstream would refuse (all at once).
@@ -33,4 +35,5 @@ def resolve_run(
     from autorecipe.catalog.store import open_catalog
 
     recipe = find_recipe(name, release=release)
-    return resolve_config(recipe, open_catalog(recipe.release).schema(), overrides, world_size=world_size, mode=mode)
+    schema = open_catalog(recipe.release).schema()
+    return resolve_config(recipe, schema, overrides, world_size=world_size, mode=mode, dataset=dataset)

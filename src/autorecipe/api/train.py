@@ -27,10 +27,16 @@ from autorecipe.schema.hardware import Cluster
 from autorecipe.schema.run import Origin, OriginKind, RunConfig
 
 ENGINE_PREFIX = "engine."
+OWN_VALUES = ("tokenizer.tokenizer_type=ByteTokenizer",)
+"""Overrides whose value upstream does not have."""
+
 MODES = ("pretrain", "sft", "lora", "dora")
 ENGINES = ("core", "bridge", "mlm")
 PROCESS_OVERHEAD_BYTES = 0.5 * 1024**3
 """Resident memory of one process before the model: interpreter, torch, Megatron-Core. Measured 2026-12 on Linux x86-64."""
+
+START_RULES = frozenset({"CKP031", "CKP032"})
+"""Rules that ask for weights to start from; smoke runs and `--from-scratch` go without."""
 
 FIRST_GPU = "h100"
 """GPU type whose facts stand in where this machine has none; rules about its interconnect then speak of it."""
@@ -48,6 +54,7 @@ class TrainRequest:
         engine: core, bridge or mlm.
         shrink: make it a smoke run.
         check_memory: compare memory needed with memory here.
+        from_scratch: whether fine-tuning may start from random weights, to try a run out.
         world_size: processes.
         local_world_size: processes on this machine.
     """
@@ -59,6 +66,7 @@ class TrainRequest:
     engine: str = "core"
     shrink: bool = False
     check_memory: bool = True
+    from_scratch: bool = False
     world_size: int = 1
     local_world_size: int = 1
 
@@ -105,11 +113,16 @@ def prepare_training(request: TrainRequest, *, machine: Machine | None = None) -
     shrunk: tuple[str, ...] = ()
     if request.shrink:
         shrunk = shrink_overrides(run, world_size=request.world_size)
+        smaller, plain = _split_engine_options(shrunk)
         # What the user typed comes last: a smoke run of exactly two layers stays one of two layers.
-        run = _resolve(request, [*shrunk, *others])
+        typed = {text.partition("=")[0] for text in others}
+        others = [*plain, *others]
+        run = _resolve(request, others)
+        own = {**{path: value for path, value in smaller.items() if path not in typed}, **own}
     run = expand_paths(_with_engine_options(run, own))
-    findings = _check(run, request, machine, [*shrunk, *others])
-    errors = [finding for finding in findings if finding.severity is Severity.ERROR]
+    findings = _check(run, request, machine, others)
+    waived = START_RULES if request.from_scratch or request.shrink else frozenset[str]()
+    errors = [finding for finding in findings if finding.severity is Severity.ERROR and finding.rule not in waived]
     if errors:
         raise NegativeAnswer(
             [
@@ -171,7 +184,7 @@ def environment_defaults(run: RunConfig) -> dict[str, str]:
 def _resolve(request: TrainRequest, overrides: Sequence[str]) -> RunConfig:
     mode = request.mode or infer_mode(request.recipe)
     _check_mode(request, mode)
-    run = resolve_run(request.recipe, tuple(overrides), world_size=request.world_size, mode=mode)
+    run = resolve_run(request.recipe, tuple(overrides), world_size=request.world_size, mode=mode, dataset=request.dataset)
     if request.engine == "core":
         check_adapter(run, mode)
     return run
@@ -238,12 +251,12 @@ def _check_mode(request: TrainRequest, mode: str | None) -> None:
 
 
 def _split_engine_options(overrides: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """Separate `engine.KEY=VALUE`, which is no field of upstream's configuration, from the other overrides."""
+    """Separate `engine.KEY=VALUE`, and values that only this engine knows, from overrides of upstream's configuration."""
     own: dict[str, str] = {}
     others = []
     for text in overrides:
         key, separator, value = text.partition("=")
-        if separator and key.startswith(ENGINE_PREFIX):
+        if separator and (key.startswith(ENGINE_PREFIX) or text in OWN_VALUES):
             own[key] = value
         else:
             others.append(text)

@@ -1,17 +1,18 @@
 """What the training launcher changes after overrides and before the configuration starts.
 
-Source: Megatron-Bridge scripts/training/recipe_runner.py and run_recipe.py (2026-08-22). Leaves out: dataset presets and
-tokenizer flags, which replace whole sections before overrides.
+Source: Megatron-Bridge scripts/training/recipe_runner.py and run_recipe.py (2026-08-22). Leaves out: dataset presets (see
+`datasets`) and tokenizer flags, which replace whole sections before overrides.
 """
 
 from __future__ import annotations
 
 import math
 
+from autorecipe.config.keys import CLASS_MARK
 from autorecipe.config.padding import padding_multiple
 from autorecipe.config.state import Resolution, show
 from autorecipe.schema.recipe import Mode, RecipeKind
-from autorecipe.schema.run import OriginKind
+from autorecipe.schema.run import Origin, OriginKind
 
 SEQUENCE = "dataset.seq_length"
 PP_PATH = "model.pipeline_model_parallel_size"
@@ -104,6 +105,7 @@ def _sync_pipeline_layout(state: Resolution) -> None:
 def _align_packing(state: Resolution) -> None:
     if state.get("dataset.enable_offline_packing") is not True:
         return
+    _build_packing(state)
     length = state.get(SEQUENCE)
     if isinstance(length, int) and state.has(f"{PACKING}.packed_sequence_size"):
         state.overrule(
@@ -121,6 +123,19 @@ def _align_packing(state: Resolution) -> None:
     aligned = math.lcm(given if isinstance(given, int) and given > 0 else 1, padding_multiple(state))
     detail = "the least common multiple with 2 x CP, and with CP x TP where sequence parallelism is on"
     state.overrule(path, aligned, trap="TRAP-PACK", kind=OriginKind.DERIVED, detail=detail)
+
+
+def _build_packing(state: Resolution) -> None:
+    """Give packing that was switched on alone its specification: the class defaults."""
+    if state.has_section(PACKING) or PACKING not in state.values:
+        return
+    del state.values[PACKING]
+    state.origins.pop(PACKING, None)
+    origin = Origin(kind=OriginKind.DERIVED, detail="the launcher builds it where dataset.enable_offline_packing is on")
+    defaults = {path: field.default for path, field in state.schema.items() if path.startswith(f"{PACKING}.")}
+    for path, default in {f"{PACKING}{CLASS_MARK}": "PackedSequenceSpecs", **defaults}.items():
+        state.values[path] = default
+        state.origins[path] = origin
 
 
 def _scale_benchmark_batch(state: Resolution) -> None:

@@ -1,7 +1,8 @@
 """Resolution: what will run, from a recipe and overrides, in upstream's order of precedence.
 
-Recipe fields, then overrides, then the launcher's synchronisations, then the precision preset, then communication overlap,
-then validation's derived values. Each value says where it came from, and what it replaced. Start reading at `STEPS`.
+Recipe fields, then a dataset preset, then overrides, then the launcher's synchronisations, then the precision preset, then
+communication overlap, then validation's derived values. Each value says where it came from, and what it replaced.
+Start reading at `STEPS`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from autorecipe.config.adapters import with_scheme
 from autorecipe.config.apply import apply_overrides
+from autorecipe.config.datasets import apply_dataset_preset, takes_preset
 from autorecipe.config.finalize import (
     finalize_dataset,
     finalize_model,
@@ -60,6 +62,7 @@ def resolve_config(
     *,
     world_size: int | None = None,
     mode: str | None = None,
+    dataset: str | None = None,
 ) -> RunConfig:
     """Resolve a recipe with overrides.
 
@@ -70,6 +73,7 @@ def resolve_config(
         world_size: number of GPUs; where it is not given, a benchmark recipe runs on the count in its name, and for a library
             recipe it is unknown.
         mode: mode of the launcher; `dora` takes an adapter recipe with that scheme.
+        dataset: preset that takes the place of the recipe's own data where it fits (see `takes_preset`), or None.
 
     Returns:
         values as upstream will use them, each with its origin; notes for every value that was given and does not act.
@@ -88,7 +92,6 @@ def resolve_config(
             )
         )
     recipe = with_scheme(recipe, mode)
-    parsed = parse_overrides(overrides, schema, base=recipe.fields)
     state = Resolution(
         recipe=recipe,
         schema=schema,
@@ -96,7 +99,9 @@ def resolve_config(
         values=dict(recipe.fields),
         origins=Origins(recipe, schema),
     )
-    apply_overrides(state, parsed)
+    if dataset is not None and takes_preset(recipe, dataset):
+        apply_dataset_preset(state, dataset)
+    apply_overrides(state, parse_overrides(overrides, schema, base=state.values))
     for step in STEPS:
         step(state)
     return RunConfig(

@@ -11,6 +11,7 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from autorecipe.config.views import moe_layer_pattern, view_layout, view_model, view_seq_length
@@ -240,11 +241,25 @@ def _shrink_training(run: RunConfig, layout: Layout, *, world_size: int) -> dict
     for name in OPTIMIZER_TYPES:
         if run.get(f"optimizer.{name}", None) not in (None, "torch.float32"):
             changes[f"optimizer.{name}"] = "torch.float32"
+    text = _shrink_tokenizer(run)
+    if text is None:
+        return changes  # a tokenizer of this machine keeps its vocabulary
+    changes.update(text)
     for path in ("model.vocab_size", "tokenizer.vocab_size"):
         size = run.get(path, None)
         if isinstance(size, int) and size > MAX_VOCABULARY:
             changes[path] = MAX_VOCABULARY
     return changes
+
+
+def _shrink_tokenizer(run: RunConfig) -> dict[str, Any] | None:
+    """Let fine-tuning text go without tokenizer files: bytes are read instead. None where the files are here."""
+    is_text = run.get("dataset._class", None) == "GPTSFTDatasetConfig"
+    if not is_text or run.get("tokenizer.tokenizer_type", None) != "HuggingFaceTokenizer":
+        return {}
+    if Path(str(run.get("tokenizer.tokenizer_model", None))).expanduser().is_dir():
+        return None
+    return {"tokenizer.tokenizer_type": "ByteTokenizer", "tokenizer.tokenizer_model": None}
 
 
 def _axis_multiple(tp: int, groups: int) -> int:

@@ -10,6 +10,7 @@ import logging
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,11 @@ from autorecipe.engine.checkpoint.identity import describe_identity
 from autorecipe.engine.checkpoint.pretrained import find_pretrained, load_pretrained
 from autorecipe.engine.checkpoint.resume import ResumePlan, load_newest, plan_resume
 from autorecipe.engine.checkpoint.saver import CheckpointSaver
-from autorecipe.engine.data.datasets import build_datasets, build_streams
-from autorecipe.engine.data.spec import read_data_spec
-from autorecipe.engine.data.tokenizer import resolve_vocabulary
+from autorecipe.engine.data.datasets import Streams, build_datasets, build_streams
+from autorecipe.engine.data.spec import DataSpec, read_data_spec
+from autorecipe.engine.data.tokenizer import Tokenizer, resolve_vocabulary
+from autorecipe.engine.finetune.data import build_finetune_data, open_finetune_streams, share_over_ranks
+from autorecipe.engine.finetune.spec import FinetuneSpec, is_finetuning, read_finetune_spec
 from autorecipe.engine.loop.batch import BatchPlan, check_batch
 from autorecipe.engine.loop.reporter import Reporter
 from autorecipe.engine.loop.router import SideLosses
@@ -37,7 +40,7 @@ from autorecipe.engine.loop.settings import LoopSettings, read_settings
 from autorecipe.engine.loop.training import TrainingLoop, TrainingParts, TrainState
 from autorecipe.engine.loop.unsupported import check_supported
 from autorecipe.engine.precision import view_precision
-from autorecipe.errors import AutorecipeError
+from autorecipe.errors import AutorecipeError, EnvironmentProblem, Problem
 from autorecipe.schema.run import OriginKind, RunConfig
 from autorecipe.schema.value import to_jsonable
 
@@ -50,10 +53,14 @@ class TrainOptions:
         fresh: ignore earlier checkpoints; those in `checkpoint.save` are moved aside, not deleted.
         metrics_path: JSON Lines file of all numbers; None puts `metrics.jsonl` beside the checkpoint folder, where there is
             one.
+        from_scratch: fine-tune random weights where there are no others, to try out a run.
+        max_bad_rows: rows of each fine-tuning source that cannot be read and may be left out.
     """
 
     fresh: bool = False
     metrics_path: Path | None = None
+    from_scratch: bool = False
+    max_bad_rows: int = 0
 
 
 def train(run: RunConfig, options: TrainOptions | None = None) -> int:
@@ -70,10 +77,10 @@ def train(run: RunConfig, options: TrainOptions | None = None) -> int:
         AutorecipeError: on every rank alike; the caller prints it once.
     """
     options = options or TrainOptions()
-    unused = check_supported(run)
+    unused = check_supported(run, from_scratch=options.from_scratch)
     settings = read_settings(run)
-    spec = read_data_spec(run)
-    vocabulary = resolve_vocabulary(run, mock=spec.mock)
+    spec = read_finetune_spec(run) if is_finetuning(run) else read_data_spec(run)
+    vocabulary = resolve_vocabulary(run, mock=isinstance(spec, DataSpec) and spec.mock)
     run = vocabulary.run
     schedule = read_schedule(run, settings)
     identity = describe_identity(run)
@@ -90,6 +97,9 @@ def train(run: RunConfig, options: TrainOptions | None = None) -> int:
         say(f"layout {context.layout.render()}, {context.world_size} processes ({context.backend}); {spec.render()}")
         plan = _share(lambda: _find_checkpoints(run, settings, options, identity, say), context.rank)
         base = _share(lambda: find_pretrained(run, identity=describe_identity(run, with_adapter=False)), context.rank)
+        if isinstance(spec, FinetuneSpec):
+            _check_start(run, plan, base, options, say)
+        open_streams = _prepare_data(spec, settings, vocabulary.tokenizer, context, options, say)
         chunks = _build_model(run, context, plan, base, say)
         adam = optimizer.build_optimizer(run, chunks, context)
         scheduler = build_scheduler(schedule, adam)
@@ -132,15 +142,7 @@ def train(run: RunConfig, options: TrainOptions | None = None) -> int:
             pipeline_rank=context.pipeline_rank,
             speaks=context.groups.dp_cp.rank() == 0,
         )
-        streams = build_streams(
-            build_datasets(spec, settings, vocabulary.tokenizer),
-            spec,
-            settings,
-            consumed_train=state.consumed_train_samples,
-            consumed_valid=state.consumed_valid_samples,
-            data_parallel_rank=context.data_parallel_rank,
-            data_parallel_size=context.data_parallel_size,
-        )
+        streams = open_streams(state)
         step.prepare_schedule(run, chunks, adam)
         saver = None
         if settings.save_dir is not None:
@@ -177,6 +179,55 @@ def train(run: RunConfig, options: TrainOptions | None = None) -> int:
             reporter.close()
     finally:
         parallel.shut_down()
+
+
+def _prepare_data(
+    spec: DataSpec | FinetuneSpec,
+    settings: LoopSettings,
+    tokenizer: Tokenizer,
+    context: parallel.ParallelContext,
+    options: TrainOptions,
+    say: Callable[[str], None],
+) -> Callable[[TrainState], Streams]:
+    """Prepare the data; returns what opens its streams where a run stands."""
+    place = {"data_parallel_rank": context.data_parallel_rank, "data_parallel_size": context.data_parallel_size}
+    if isinstance(spec, FinetuneSpec):
+        data = build_finetune_data(spec, tokenizer, max_bad_rows=options.max_bad_rows, share=share_over_ranks(context))
+        for note in data.notes:
+            say(f"note: {note}")
+        open_finetune = partial(open_finetune_streams, data, spec, settings, **place)
+        return lambda state: open_finetune(
+            consumed_train=state.consumed_train_samples, consumed_valid=state.consumed_valid_samples
+        )
+    return lambda state: build_streams(
+        build_datasets(spec, settings, tokenizer),
+        spec,
+        settings,
+        consumed_train=state.consumed_train_samples,
+        consumed_valid=state.consumed_valid_samples,
+        **place,
+    )
+
+
+def _check_start(
+    run: RunConfig, plan: ResumePlan | None, base: Candidate | None, options: TrainOptions, say: Callable[[str], None]
+) -> None:
+    """Check that fine-tuning starts from something.
+
+    Raises:
+        EnvironmentProblem: neither a run to resume nor pretrained weights are there.
+    """
+    if plan is not None or base is not None:
+        return
+    if options.from_scratch:
+        say("note: --from-scratch: fine-tuning starts from random weights; its losses say nothing about the recipe")
+        return
+    message = f"is not set, and checkpoint.load={run.get('checkpoint.load', None)!r} holds no checkpoint: nothing to fine-tune"
+    hint = (
+        "add checkpoint.pretrained_checkpoint=FOLDER (`autorecipe checkpoint import` makes one of a Hugging Face model); "
+        "--from-scratch tries the run out on random weights"
+    )
+    raise EnvironmentProblem(Problem(path="checkpoint.pretrained_checkpoint", code="CKP032", message=message, hint=hint))
 
 
 def _build_model(

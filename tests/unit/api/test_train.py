@@ -203,3 +203,25 @@ def test_a_dense_layer_stays_in_front_of_the_experts() -> None:
     toy = prepare(TrainRequest(recipe="deepseek_v2_lite_pretrain_config", shrink=True, world_size=8, local_world_size=2))
     pattern = moe_layer_pattern(toy.run.get("model.moe_layer_freq"), toy.run.get("model.num_layers"))
     assert pattern[0] is False and pattern[-1] is True
+
+
+SQUAD = TrainRequest(recipe="llama3_8b_sft_config", dataset="squad", world_size=2, local_world_size=2)
+
+
+def test_a_smoke_run_of_fine_tuning_needs_neither_weights_nor_a_tokenizer() -> None:
+    with pytest.raises(NegativeAnswer, match="CKP031"):
+        prepare(TrainRequest(recipe="llama3_8b_peft_config", dataset="squad"))
+    toy = prepare(TrainRequest(recipe="llama3_8b_peft_config", dataset="squad"), shrink=True)
+    assert (toy.run.get("tokenizer.tokenizer_type"), toy.run.get("tokenizer.tokenizer_model")) == ("ByteTokenizer", None)
+    typed = prepare(SQUAD, shrink=True, overrides=("tokenizer.tokenizer_type=NullTokenizer",))
+    assert typed.run.get("tokenizer.tokenizer_type") == "NullTokenizer"
+
+
+def test_a_smoke_run_keeps_a_tokenizer_of_this_machine_and_its_vocabulary(tmp_path: Path) -> None:
+    toy = prepare(SQUAD, shrink=True, overrides=(f"tokenizer.tokenizer_model={tmp_path}",))
+    assert (toy.run.get("tokenizer.tokenizer_type"), toy.run.get("model.vocab_size")) == ("HuggingFaceTokenizer", 128256)
+
+
+def test_the_preset_takes_the_place_of_the_recipes_data() -> None:
+    assert prepare(SQUAD, check_memory=False).run.get("dataset.enable_offline_packing") is False
+    assert prepare(SQUAD, dataset=None, check_memory=False).run.get("dataset.enable_offline_packing") is True

@@ -25,12 +25,19 @@ class Streams:
     """Endless-looking iterators over micro batches, one per split; None where a split has no data.
 
     A micro batch is a dict of tensors: tokens, labels, position_ids [B, S] int64; loss_mask [B, S] float32; and
-    attention_mask [B, 1, S, S] bool where documents must not see one another.
+    attention_mask [B, 1, S, S] bool where documents must not see one another. Packed sequences bring cu_seqlens.
+
+    Attributes:
+        train: of training data.
+        validation: of validation data.
+        test: of test data.
+        whole_steps: whether S differs between steps, so that the micro batches of a step must be drawn together.
     """
 
     train: Iterator[dict[str, torch.Tensor]] | None
     validation: Iterator[dict[str, torch.Tensor]] | None
     test: Iterator[dict[str, torch.Tensor]] | None
+    whole_steps: bool = False
 
 
 def build_datasets(spec: DataSpec, settings: LoopSettings, tokenizer: Tokenizer) -> tuple[Any, Any, Any]:

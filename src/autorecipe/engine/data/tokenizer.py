@@ -1,7 +1,7 @@
 """Tokenizers as datasets need them: vocabulary size, end-of-document id, padding id, and ids of a text.
 
 Purpose: the vocabulary rules of upstream without its tokenizer classes, whose behaviour differs between releases of
-Megatron-Core. Leaves out: chat templates.
+Megatron-Core. Leaves out: laying out chats (`autorecipe.engine.finetune.chat`).
 
 Source: megatron/core/tokenizers/text/libraries/null_tokenizer.py @ core 0.19.2 (vocabulary as given, end-of-document is its
 last id, no padding id); Megatron Bridge src/megatron/bridge/training/setup.py `_validate_and_set_vocab_size` @ 0.6.2.
@@ -155,6 +155,23 @@ class HuggingFaceTokenizer:
         self.name = name
 
     @property
+    def inner(self) -> Any:
+        """The object of the `transformers` package."""
+        return self._inner
+
+    @property
+    def bos(self) -> int | None:
+        """The id that begins a text, or None."""
+        found = self._inner.bos_token_id
+        return None if found is None else int(found)
+
+    @property
+    def sep(self) -> int | None:
+        """The id that separates two texts, or None."""
+        found = getattr(self._inner, "sep_token_id", None)
+        return None if found is None else int(found)
+
+    @property
     def vocab_size(self) -> int:
         """Ids there are, added tokens included."""
         return len(self._inner)
@@ -176,6 +193,10 @@ class HuggingFaceTokenizer:
     def unique_identifiers(self) -> Mapping[str, Any]:
         """Class and name."""
         return OrderedDict({"class": "HuggingFaceTokenizer", "tokenizer_path": [self.name]})
+
+    def set_chat_template(self, template: str) -> None:
+        """Use another chat template than the tokenizer's own."""
+        self._inner.chat_template = template
 
     def tokenize(self, text: str) -> list[int]:
         """Return the ids of a text, without special tokens."""
@@ -286,6 +307,7 @@ def resolve_vocabulary(run: RunConfig, *, mock: bool) -> Vocabulary:
         tokenizer: Tokenizer = NullTokenizer(size)
     else:
         tokenizer = load_tokenizer(kind, name, tokenizer_size if tokenizer_size is not None else model_size)
+        _set_template(tokenizer, value("tokenizer.chat_template"), value("tokenizer.chat_template_path"))
     take = bool(value("tokenizer.use_tokenizer_vocab_size")) or model_size is None
     if not take and model_size < tokenizer.vocab_size:
         raise UsageError(
@@ -304,3 +326,26 @@ def resolve_vocabulary(run: RunConfig, *, mock: bool) -> Vocabulary:
         origins={**run.origins, "model.vocab_size": origin, "model.should_pad_vocab": origin},
     )
     return Vocabulary(tokenizer=tokenizer, run=complete, notes=tuple(notes))
+
+
+def _set_template(tokenizer: Tokenizer, text: str | None, path: str | None) -> None:
+    """Give a tokenizer the chat template of the configuration, where it names one.
+
+    Raises:
+        EnvironmentProblem: its file cannot be read.
+        UsageError: the tokenizer takes no template.
+    """
+    if not text and not path:
+        return
+    if not isinstance(tokenizer, HuggingFaceTokenizer):
+        field = "tokenizer.chat_template" if text else "tokenizer.chat_template_path"
+        message, hint = f"is set, and a {type(tokenizer).__name__} takes no template", f"set {field}=null"
+        raise UsageError(Problem(path=field, code="contradiction", message=message, hint=hint))
+    if not text:
+        try:
+            text = Path(str(path)).expanduser().read_text(encoding="utf-8")
+        except OSError as error:
+            raise EnvironmentProblem(
+                f"cannot read {path}: {error.strerror}", hint="correct tokenizer.chat_template_path"
+            ) from None
+    tokenizer.set_chat_template(text)

@@ -6,7 +6,7 @@ import gc
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
@@ -24,6 +24,9 @@ from autorecipe.engine.loop.settings import LoopSettings
 from autorecipe.engine.loop.signals import Stop, StopVote
 from autorecipe.engine.parallel import ParallelContext
 from autorecipe.errors import NegativeAnswer, Problem
+
+MicroBatches: TypeAlias = Iterator[dict[str, torch.Tensor]]
+"""Micro batches of one model chunk."""
 
 EXIT_SAVE_FAILED = 3
 """The run ended and its last checkpoint could not be written."""
@@ -127,14 +130,15 @@ class TrainingLoop:
             self._skip(num_microbatches)
             return Stop.NONE
         assert parts.streams.train is not None
+        feeds, seq_length = self._feeds(parts.streams.train, num_microbatches)
         result = step.train_step(
             parts.chunks,
             parts.optimizer,
-            self._feeds(parts.streams.train, num_microbatches),
+            feeds,
             parts.context,
             num_microbatches=num_microbatches,
             micro_batch_size=settings.micro_batch_size,
-            seq_length=settings.seq_length,
+            seq_length=seq_length,
         )
         samples = parts.batch.samples
         if result.updated:
@@ -162,12 +166,12 @@ class TrainingLoop:
     def _is_due(self, interval: int | None) -> bool:
         return interval is not None and self.state.iteration % interval == 0
 
-    def _feeds(self, stream: Iterator[dict[str, torch.Tensor]], num_microbatches: int) -> list[Iterator[dict[str, torch.Tensor]]]:
-        """Return one iterator per model chunk; chunks of a virtual pipeline see the same micro batches."""
-        if len(self.parts.chunks) == 1:
-            return [stream]
+    def _feeds(self, stream: Iterator[dict[str, torch.Tensor]], num_microbatches: int) -> tuple[list[MicroBatches], int]:
+        """Return one iterator per model chunk, and the step's sequence length; chunks of a virtual pipeline see the same data."""
+        if len(self.parts.chunks) == 1 and not self.parts.streams.whole_steps:
+            return [stream], self.settings.seq_length
         taken = [next(stream) for _ in range(num_microbatches)]
-        return [iter(taken) for _ in self.parts.chunks]
+        return [iter(taken) for _ in self.parts.chunks], int(taken[0]["tokens"].shape[1])
 
     def _skip(self, num_microbatches: int) -> None:
         """Draw one step's data without training on it."""
@@ -251,13 +255,14 @@ class TrainingLoop:
         totals: dict[str, torch.Tensor] = {}
         with step.evaluation_mode(parts.chunks):
             for _ in range(settings.eval_iters):
+                feeds, seq_length = self._feeds(stream, parts.batch.eval_microbatches)
                 sums = step.evaluate_step(
                     parts.chunks,
-                    self._feeds(stream, parts.batch.eval_microbatches),
+                    feeds,
                     parts.context,
                     num_microbatches=parts.batch.eval_microbatches,
                     micro_batch_size=settings.eval_micro_batch_size,
-                    seq_length=settings.seq_length,
+                    seq_length=seq_length,
                 )
                 for name, pair in sums.items():
                     totals[name] = totals[name] + pair if name in totals else pair.clone()

@@ -63,11 +63,15 @@ SAID: Mapping[str, tuple[Any, ...]] = {
 }
 """Path -> values that ask for nothing besides unset. Another value has no effect on what is trained."""
 
-DATASETS = ("GPTDatasetConfig", "MockGPTDatasetConfig")
+DATASETS = ("GPTDatasetConfig", "MockGPTDatasetConfig", "GPTSFTDatasetConfig")
 
 
-def check_supported(run: RunConfig) -> tuple[str, ...]:
+def check_supported(run: RunConfig, *, from_scratch: bool = False) -> tuple[str, ...]:
     """Return a note for each setting that has no effect here.
+
+    Args:
+        run: a resolved configuration.
+        from_scratch: whether an adapter may stand on random weights, to try out a run.
 
     Raises:
         UsageError: naming every setting that would train something else.
@@ -79,14 +83,15 @@ def check_supported(run: RunConfig) -> tuple[str, ...]:
             problems.append(_refusal(path, value, remedy))
     kind = run.get("dataset._class", None)
     if isinstance(kind, str) and kind not in DATASETS:
-        problems.append(_refusal("dataset", kind, "use --dataset mock or megatron-indexed"))
-    if read_adapter(run) is not None and _set_value(run, "checkpoint.pretrained_checkpoint") is None:
+        problems.append(_refusal("dataset", kind, "use --dataset mock, megatron-indexed, or a text preset such as squad"))
+    without = not from_scratch and _set_value(run, "checkpoint.pretrained_checkpoint") is None
+    if read_adapter(run) is not None and without:
         problems.append(
             Problem(
                 path="checkpoint.pretrained_checkpoint",
                 code="missing-value",
                 message="is not set: an adapter needs the weights that it adapts",
-                hint="add checkpoint.pretrained_checkpoint=FOLDER, one that training has saved to",
+                hint="add checkpoint.pretrained_checkpoint=FOLDER, one that training saved to; or try it out with --from-scratch",
             )
         )
     if problems:

@@ -14,7 +14,7 @@ from autorecipe.schema import Evidence, Fix, Severity, Stage
 
 BOTH = ("bridge", "megatron-lm")
 PRETRAIN_PRESETS = ("mock", "megatron-indexed", "dclm", "rp2", "c4")
-FINETUNE_PRESETS = ("squad", "tulu3", "openmathinstruct2", "gsm8k", "local-jsonl")
+FINETUNE_PRESETS = ("squad", "tulu3", "openmathinstruct2", "openmathinstruct2-thinking", "gsm8k", "local-jsonl")
 EITHER = ("energon",)
 ADAPTERS = ("peft", "lora", "dora")
 GBS = "train.global_batch_size"

@@ -265,7 +265,8 @@ RULES = (
         "fine-tuning a vision-language model needs images",
         when="(contains(get(model._class), 'VL') or contains(get(model._class), 'Omni')) and FINETUNING",
         need="DATASET not in ('gptsftdatasetconfig', 'finetuningdatasetconfig') "
-        "and get(given.dataset) not in ('squad', 'tulu3', 'openmathinstruct2', 'gsm8k', 'local-jsonl')",
+        "and get(given.dataset) not in ('squad', 'tulu3', 'openmathinstruct2', 'openmathinstruct2-thinking', 'gsm8k', "
+        "'local-jsonl')",
         severity=Severity.WARN,
         stage=Stage.NEVER,
         frameworks=(BRIDGE,),

@@ -20,7 +20,7 @@ def test_settings_that_ask_for_nothing_pass_in_silence() -> None:
 def test_settings_that_would_train_something_else_are_refused_all_at_once() -> None:
     with pytest.raises(UsageError) as caught:
         check_supported(
-            run_with({"train.num_epochs": 1, "checkpoint.ckpt_format": "torch", "dataset._class": "GPTSFTDatasetConfig"})
+            run_with({"train.num_epochs": 1, "checkpoint.ckpt_format": "torch", "dataset._class": "EnergonDatasetConfig"})
         )
     assert [problem.path for problem in caught.value.problems] == ["train.num_epochs", "checkpoint.ckpt_format", "dataset"]
     assert all("--engine bridge" in problem.hint for problem in caught.value.problems)

@@ -1,0 +1,1 @@
+"""Supervised fine-tuning data: rows, prompts and chats, answer masks, packing, batches. Start reading at `spec`, then `data`."""
