@@ -58,7 +58,7 @@ def memory_against_traces(*, show_rows: bool) -> None:
         if layout.name not in known:
             continue
         traced = known[layout.name]
-        inputs = read_inputs(RunConfig(values=layout.values), layers=LayerImplementation.LOCAL)
+        inputs = read_inputs(RunConfig(values=layout.values), layers=LayerImplementation.LOCAL, on_gpu=False)
         model = MemoryModel(inputs.shape, policy=inputs.policy)
         stage = model.estimate(layout=inputs.layout, batch=inputs.batch, world_size=layout.gpus)[layout.stage]
         peak = sum(traced[f"{part}_bytes"] for part in PARTS)

@@ -130,7 +130,7 @@ def prepare_training(request: TrainRequest, *, machine: Machine | None = None) -
                 for finding in errors
             ]
         )
-    stages = _estimate(run, request.world_size)
+    stages = _estimate(run, request.world_size, on_gpu=bool(machine.num_gpus))
     needed, available = _weigh(stages, request, machine)
     plan = TrainPlan(
         run=run,
@@ -312,8 +312,8 @@ def _way_out(fix: Fix) -> str:
     return " ".join([*start, *render_words(words)])
 
 
-def _estimate(run: RunConfig, world_size: int) -> tuple[StageMemory, ...]:
-    inputs = read_inputs(run, layers=LayerImplementation.LOCAL)
+def _estimate(run: RunConfig, world_size: int, *, on_gpu: bool) -> tuple[StageMemory, ...]:
+    inputs = read_inputs(run, layers=LayerImplementation.LOCAL, on_gpu=on_gpu)
     model = MemoryModel(inputs.shape, policy=inputs.policy)
     return model.estimate(layout=inputs.layout, batch=inputs.batch, world_size=world_size)
 

@@ -133,7 +133,7 @@ def _attention(shape: ModelShape, tokens: Tokens, policy: ExecutionPolicy) -> Sa
     if local:
         # Values stay a view of the whole projection; queries and keys are new after the rotary embedding.
         mixed += e * t * (q + gathered_kv) / tp if shape.position_embedding_type in ROTARY else 0.0
-        mixed += _rotary(shape, tokens, shape.kv_channels)
+        mixed += 0.0 if policy.fused_layers else _rotary(shape, tokens, shape.kv_channels)
     if shape.qk_layernorm:
         mixed += e * t * (q + gathered_kv) / tp + 4 * t * (shape.num_attention_heads + shape.num_query_groups) / tp
     if shape.attention_output_gate:
@@ -195,7 +195,13 @@ def _mlp(shape: ModelShape, tokens: Tokens, policy: ExecutionPolicy) -> Saved:
     into = e * t * f / tp
     gather = e * t * h if n < t else 0.0
     local = policy.layers is LayerImplementation.LOCAL
-    weight = e * h * f / tp if local else 0.0
+    weight = e * h * f / tp if local and not policy.fused_grads else 0.0
+    fuses = policy.fused_layers and shape.gated_linear_unit and not shape.add_bias_linear
+    if fuses:
+        # The activation is computed again beside its gradient, while both gradients of the first product's output are written.
+        inner = first
+        working = e * n * h + max(into + gates * into + into, gates * into + gather + e * t * h + gates * weight - inner)
+        return Saved(rest + norm_kept + (0.0 if mlp_recomputed else inner), rest + norm_full + inner, entry, working)
     # Without a fused kernel the activation's backward pass keeps its factors beside its result.
     factors = (gates if gates > 1 else 4) * into if local else 0.0
     # Backward of the second product, of the activation, of the first product; each after the tensors behind it are gone.

@@ -231,7 +231,7 @@ class BlockTimes:
         rate = gemm_rate(self.gpu, Precision.BF16, self.c)
         forward = gemm_seconds(tokens.inside, self.shape.hidden_size, columns, rate=rate, gpu=self.gpu, width=2.0, c=self.c)
         parts.add("output layer", forward, forward * (1.0 if self.policy.adapters is not None else 2.0))
-        each = {"unfused": 36.0, "native": 24.0, "te": 8.0, "linear": 8.0}[self.policy.cross_entropy]
+        each = {"unfused": 36.0, "native": 24.0, "te": 8.0, "in_place": 8.0, "linear": 8.0}[self.policy.cross_entropy]
         parts.add("loss", tokens.inside * columns * each / (self.gpu.hbm_bandwidth * self.c.memory), 0.0)
         return parts
 

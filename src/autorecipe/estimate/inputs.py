@@ -57,18 +57,19 @@ class EstimateInputs:
     assumptions: tuple[str, ...] = ()
 
 
-def read_inputs(config: RunConfig, *, layers: LayerImplementation | None = None) -> EstimateInputs:
+def read_inputs(config: RunConfig, *, layers: LayerImplementation | None = None, on_gpu: bool = True) -> EstimateInputs:
     """Read shape, layout, batch and policy from a configuration.
 
     Args:
         config: resolved configuration.
         layers: whose layers will run; None takes `model.transformer_impl` (upstream's default is Transformer Engine).
+        on_gpu: whether the run has GPUs; the engine's own layers fuse only there.
 
     Raises:
         UsageError: naming every path that is needed and not set.
     """
     layout = view_layout(config)
-    policy, assumptions = read_policy(config, layers=layers, layout=layout)
+    policy, assumptions = read_policy(config, layers=layers, layout=layout, on_gpu=on_gpu)
     return EstimateInputs(
         shape=_shape(config),
         layout=layout,
@@ -88,7 +89,7 @@ def _shape(config: RunConfig) -> ModelShape:
 
 
 def read_policy(
-    config: RunConfig, *, layout: Layout, layers: LayerImplementation | None = None
+    config: RunConfig, *, layout: Layout, layers: LayerImplementation | None = None, on_gpu: bool = True
 ) -> tuple[ExecutionPolicy, tuple[str, ...]]:
     """Read the execution policy, and what was assumed for it."""
     reader = _Reader(config)
@@ -96,6 +97,7 @@ def read_policy(
         layers = LayerImplementation.LOCAL if reader.text("model.transformer_impl") == "local" else LayerImplementation.TE
     precision = _precision(reader)
     sharding, fsdp = _sharding(reader)
+    fuses = on_gpu and layers is LayerImplementation.LOCAL and precision in (Precision.BF16, Precision.FP16)
     moments, master = _optimizer_bytes(reader, precision)
     adapters = _adapters(reader)
     assumptions = list(reader.assumptions)
@@ -141,7 +143,9 @@ def read_policy(
         capacity_factor=reader.real("model.moe_expert_capacity_factor"),
         cuda_graph=_cuda_graph(reader),
         graph_modules=_graph_modules(reader),
-        cross_entropy=_cross_entropy(reader, layers),
+        cross_entropy=_cross_entropy(reader, layers, layout, fuses=fuses),
+        fused_layers=fuses and reader.text("engine.fused_layers") != "off",
+        fused_grads=fuses and reader.text("engine.fused_grad") != "off",
         activation_fusion=reader.first_flag("model.bias_activation_fusion", default=True),
         rope_fusion=reader.flag("model.apply_rope_fusion"),
         fp8_attention=precision.is_quantized and reader.flag("mixed_precision.fp8_dot_product_attention"),
@@ -322,10 +326,11 @@ def _graph_modules(reader: _Reader) -> frozenset[str]:
     return frozenset()
 
 
-def _cross_entropy(reader: _Reader, layers: LayerImplementation) -> str:
+def _cross_entropy(reader: _Reader, layers: LayerImplementation, layout: Layout, *, fuses: bool) -> str:
     if layers is LayerImplementation.LOCAL:
-        # The engine's chunked loss never stores the logits; Transformer Engine's is not there.
-        return "linear" if reader.text("engine.fused_loss") == "on" else "unfused"
+        # What the engine fuses (engine/fusion/apply.py): bf16, no tensor parallelism, no prediction depths.
+        can = fuses and layout.tp == 1 and not reader.has("model.mtp_num_layers")
+        return "in_place" if can and reader.text("engine.fused_loss") != "off" else "unfused"
     if not reader.flag("model.cross_entropy_loss_fusion"):
         return "unfused"
     implementation = reader.text("model.cross_entropy_fusion_impl") or "native"

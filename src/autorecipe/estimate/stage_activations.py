@@ -29,11 +29,13 @@ Source: Megatron-LM golden values 2026-08-22: resident bytes less parameters, gr
 and GB200 runs (96 to 108 MiB for most). Evidence: published.
 """
 
-LOSS_BYTES = {"unfused": 6.0, "native": 6.0, "te": 4.0, "linear": 0.1}
+LOSS_BYTES = {"unfused": 6.0, "native": 6.0, "te": 4.0, "in_place": 2.0, "linear": 0.1}
 """Bytes of one logit at the peak of the loss: 16-bit logits and a 32-bit softmax; Transformer Engine's overwrites the logits by
-their gradient beside one working copy; `linear` holds one block of the vocabulary at a time.
+their gradient beside one working copy; the engine's own (`in_place`) needs no copy; `linear` holds one block of the vocabulary at
+a time.
 
-Source: Megatron-Core cross_entropy.py and fused_cross_entropy.py @ 0.16.1. Evidence: derived, checked by the trace.
+Source: Megatron-Core cross_entropy.py and fused_cross_entropy.py @ 0.16.1, engine/fusion. Evidence: derived, checked by the trace
+and on one H200.
 """
 
 
@@ -287,4 +289,8 @@ class ActivationModel:
         each = LOSS_BYTES[self.policy.cross_entropy] + (2.0 if self.element == 4.0 else 0.0)
         head = 2 * self.element * tokens.outside * self.shape.hidden_size
         depths = 1 + chunk.mtp_layers
-        return entries * each + (depths - 1) * entries * 4.0, head * depths
+        peak = entries * each + (depths - 1) * entries * 4.0
+        if self.policy.cross_entropy == "in_place":
+            # Beside the logits' gradient stand the weight's (or its placeholder) and the hidden states', scaled and not.
+            peak += self.element * self.shape.hidden_size * (padded_vocab(self.shape, tokens.tp) / tokens.tp + 3 * tokens.inside)
+        return peak, head * depths

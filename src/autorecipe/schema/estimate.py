@@ -146,7 +146,10 @@ class ExecutionPolicy:
         imbalance: tokens of the busiest rank against an even split (1: even, as under forced balancing).
         cuda_graph: `none`, `local`, `te` or `full` (one graph for the iteration).
         graph_modules: modules that partial graphs capture (`attn`, `mlp`, `mamba`, `moe_router`, `moe_preprocess`); empty: all.
-        cross_entropy: `unfused`, `native`, `te` or `linear` (never stores the logits).
+        cross_entropy: `unfused`, `native`, `te`, `in_place` (the gradient takes the logits' place) or `linear` (never stores
+            the logits).
+        fused_layers: own layers rotate and activate in single kernels, computing the gated activation again in the backward pass.
+        fused_grads: own layers accumulate weight gradients straight into the gradient buffer.
         activation_fusion: bias and gated activation run as one kernel.
         rope_fusion: rotary embedding runs as one kernel.
         fp8_dispatch: tokens travel between experts as 8-bit values.
@@ -186,6 +189,8 @@ class ExecutionPolicy:
     cuda_graph: str = "none"
     graph_modules: frozenset[str] = frozenset()
     cross_entropy: str = "unfused"
+    fused_layers: bool = False
+    fused_grads: bool = False
     activation_fusion: bool = True
     rope_fusion: bool = False
     fp8_dispatch: bool = False

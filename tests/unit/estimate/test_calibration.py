@@ -74,7 +74,7 @@ def traced():
 
 @pytest.mark.parametrize(("layout", "measured"), traced(), ids=lambda value: getattr(value, "name", ""))
 def test_the_closed_form_agrees_with_the_traced_model(layout, measured):
-    inputs = read_inputs(RunConfig(values=layout.values), layers=LayerImplementation.LOCAL)
+    inputs = read_inputs(RunConfig(values=layout.values), layers=LayerImplementation.LOCAL, on_gpu=False)
     model = MemoryModel(inputs.shape, policy=inputs.policy)
     stage = model.estimate(layout=inputs.layout, batch=inputs.batch, world_size=layout.gpus)[layout.stage]
     assert stage.layers == measured["layers"]

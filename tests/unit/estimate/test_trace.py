@@ -60,7 +60,7 @@ def trace(values, *, rank, world_size):
 
 def test_the_traced_model_of_a_rank_agrees_with_the_closed_form():
     measured = trace(VALUES, rank=4, world_size=8)
-    inputs = read_inputs(RunConfig(values=VALUES), layers=LayerImplementation.LOCAL)
+    inputs = read_inputs(RunConfig(values=VALUES), layers=LayerImplementation.LOCAL, on_gpu=False)
     stages = MemoryModel(inputs.shape, policy=inputs.policy).estimate(layout=inputs.layout, batch=inputs.batch, world_size=8)
     stage = stages[1]
     assert measured["stage"] == 1
