@@ -51,7 +51,7 @@ class MlmSource:
 @functools.lru_cache(maxsize=4)
 def _mapping_of(release: str | None) -> tuple[Catalog, MappingTable]:
     catalog = open_catalog(release)
-    return catalog, load_mapping(catalog.mlm_options())
+    return catalog, load_mapping(catalog.mlm_options(), catalog.schema().presets)
 
 
 def load_mlm_mapping(release: str | None = None) -> MappingTable:

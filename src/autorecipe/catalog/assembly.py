@@ -71,6 +71,7 @@ class Evaluation:
         sections: path -> ids of the classes that may stand there, recipes or not.
         options: Megatron-LM options of the tree.
         no_options: why there are none.
+        presets: mixed-precision presets of the tree.
     """
 
     records: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -81,6 +82,7 @@ class Evaluation:
     sections: dict[str, list[str]] = field(default_factory=dict)
     options: list[dict[str, Any]] = field(default_factory=list)
     no_options: str = ""
+    presets: list[dict[str, Any]] = field(default_factory=list)
 
 
 def write_release(directory: Path, evaluation: Evaluation, inputs: Inputs) -> dict[str, Any]:
@@ -111,6 +113,8 @@ def write_release(directory: Path, evaluation: Evaluation, inputs: Inputs) -> di
     write_lines(directory / "schema.jsonl", schema_lines(evaluation.bases, evaluation.sections, records))
     if evaluation.options:
         write_lines(directory / "options.jsonl", option_lines(evaluation.options, core_release=inputs.core_release))
+    if evaluation.presets:
+        write_lines(directory / "presets.jsonl", evaluation.presets)
     meta = _meta(records, rows, evaluation, inputs, common)
     (directory / "release.json").write_text(json.dumps(meta, ensure_ascii=False, indent=1) + "\n", encoding="utf-8")
     return meta

@@ -16,7 +16,7 @@ LAYERS = DATA / "layers.jsonl"
 
 
 def load_schema(path: Path, *, release: str, subclasses: Mapping[str, Sequence[str]]) -> ConfigSchema:
-    """Return the schema of a release.
+    """Return the schema of a release, with the mixed-precision presets that lie beside it.
 
     Args:
         path: `schema.jsonl` of the release.
@@ -27,7 +27,34 @@ def load_schema(path: Path, *, release: str, subclasses: Mapping[str, Sequence[s
         EnvironmentProblem: a data file is missing or damaged.
     """
     lines = LineTable(path, "path")
-    return ConfigSchema(release=release, fields=_FieldTable(lines, subclasses), defaults=_Defaults(lines))
+    return ConfigSchema(
+        release=release,
+        fields=_FieldTable(lines, subclasses),
+        defaults=_Defaults(lines),
+        presets=_Presets(path.parent / "presets.jsonl"),
+    )
+
+
+class _Presets(Mapping[str, Mapping[str, Any]]):
+    """Mixed-precision presets by name, read when one is asked for; a tree without any has no file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @functools.cached_property
+    def _lines(self) -> Mapping[str, Mapping[str, Any]]:
+        return LineTable(self._path, "name") if self._path.is_file() else {}
+
+    def __getitem__(self, name: str) -> Mapping[str, Any]:
+        fields = self._lines[name]["set"]
+        assert isinstance(fields, Mapping)
+        return fields
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._lines)
+
+    def __len__(self) -> int:
+        return len(self._lines)
 
 
 class _Defaults(Mapping[str, Any]):

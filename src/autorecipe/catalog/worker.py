@@ -176,6 +176,7 @@ def _run_once(
                 board.evaluation.sections = event["sections"]
                 board.evaluation.options = event["options"]
                 board.evaluation.no_options = event["no_options"]
+                board.evaluation.presets = event["presets"]
             elif event["event"] == "begin":
                 current = event["function"]
                 limit = 3 * request.seconds + GRACE_SECONDS

@@ -1,44 +1,22 @@
-"""Mixed-precision presets of a release, and what upstream overwrites with one at start.
+"""Mixed-precision presets, and what upstream overwrites with one at start.
 
-The presets are data (`data/precision_presets.jsonl`), evaluated from the release by `scripts/build_precision_presets.py`.
+The presets are data of the release (`presets.jsonl`), evaluated with its catalog; the schema carries them.
 """
 
 from __future__ import annotations
-
-import functools
-import json
-from collections.abc import Mapping
-from pathlib import Path
 
 from autorecipe.config.keys import CLASS_MARK
 from autorecipe.config.overrides import render_section
 from autorecipe.config.sections import NULLABLE_SECTIONS
 from autorecipe.config.state import Resolution, show
 from autorecipe.config.traps import PRECISION_FIELDS, PRECISION_TARGETS
-from autorecipe.errors import Problem, UsageError, unknown_name
+from autorecipe.errors import UsageError, unknown_name
+from autorecipe.record import replace
 from autorecipe.schema.run import Origin, OriginKind
-from autorecipe.schema.value import FieldValue
 
 SECTION = "mixed_precision"
 _PAIRS = {"fp8_param": "fp8_param_gather", "fp8_param_gather": "fp8_param", "fp4_param": "fp4_param_gather"}
 _PAIRS["fp4_param_gather"] = "fp4_param"
-
-
-@functools.cache
-def _all_presets() -> dict[str, dict[str, Mapping[str, FieldValue]]]:
-    text = (Path(__file__).parents[1] / "data" / "precision_presets.jsonl").read_text(encoding="utf-8")
-    presets: dict[str, dict[str, Mapping[str, FieldValue]]] = {}
-    for line in text.splitlines():
-        row = json.loads(line)
-        presets.setdefault(row["release"], {})[row["name"]] = row["fields"]
-    return presets
-
-
-def load_presets(release: str) -> Mapping[str, Mapping[str, FieldValue]]:
-    """Return the presets of a release by name; of the newest release known where this one is not."""
-    presets = _all_presets()
-    newest = max(presets, key=lambda name: tuple(int(part) for part in name.split(".") if part.isdecimal()))
-    return presets.get(release, presets[newest])
 
 
 def apply_precision(state: Resolution) -> None:
@@ -74,12 +52,14 @@ def apply_precision(state: Resolution) -> None:
 
 
 def _expand_preset(state: Resolution, name: str) -> None:
-    presets = load_presets(state.schema.release or state.recipe.release)
+    presets = state.schema.presets
     fields = presets.get(name.replace("-", "_"))
     if fields is None:
-        problem = unknown_name("precision preset", name, list(presets), hint="write mixed_precision=NAME with one of these: ")
-        listed = ", ".join(sorted(presets))
-        raise UsageError(Problem(code=problem.code, path=SECTION, message=problem.message, hint=f"{problem.hint}{listed}"))
+        listed = f"write mixed_precision=NAME with one of these: {', '.join(sorted(presets))}"
+        none = f"release {state.schema.release} was evaluated without its presets; build its catalog again"
+        raise UsageError(
+            replace(unknown_name("precision preset", name, list(presets), hint=listed if presets else none), path=SECTION)
+        )
     for field, value in fields.items():
         path = f"{SECTION}.{field}"
         if state.values.get(path) != value or path not in state.values:

@@ -42,15 +42,23 @@ class ConfigSchema(Mapping[str, ConfigField]):
         release: its name.
         fields: by path; the mapping may build a field when it is asked for.
         defaults: class defaults by path, where they are at hand without the fields.
+        presets: what each named mixed-precision preset sets.
 
     Attributes:
         release: as given.
+        presets: as given.
     """
 
     def __init__(
-        self, *, release: str, fields: Mapping[str, ConfigField], defaults: Mapping[str, FieldValue] | None = None
+        self,
+        *,
+        release: str,
+        fields: Mapping[str, ConfigField],
+        defaults: Mapping[str, FieldValue] | None = None,
+        presets: Mapping[str, Mapping[str, FieldValue]] | None = None,
     ) -> None:
         self.release = release
+        self.presets: Mapping[str, Mapping[str, FieldValue]] = {} if presets is None else presets
         self._fields = fields
         self._defaults = defaults
 

@@ -67,9 +67,11 @@ class OptionTable:
 
     Attributes:
         options: by flag text of the table (aliases in one text).
+        presets: mixed-precision presets of the Bridge release that they are mapped to, by name.
     """
 
     options: Mapping[str, MlmOption]
+    presets: Mapping[str, Mapping[str, FieldValue]] = field(default_factory=dict, compare=False)
     names: dict[str, MlmOption] = field(default_factory=dict, compare=False)
     by_dest: dict[str, MlmOption] = field(default_factory=dict, compare=False)
 

@@ -30,6 +30,7 @@ class MlmConfig:
         world_size: GPUs, or None.
         problems: what Megatron-LM would refuse.
         remarks: destination -> what becomes of it here and why, set while rules are applied.
+        presets: mixed-precision presets of the Bridge release, by name.
     """
 
     values: dict[str, FieldValue]
@@ -38,6 +39,7 @@ class MlmConfig:
     world_size: int | None = None
     problems: list[Problem] = field(default_factory=list)
     remarks: dict[str, tuple[Status, str]] = field(default_factory=dict)
+    presets: Mapping[str, Mapping[str, FieldValue]] = field(default_factory=dict)
 
     def remark(self, dest: str, status: Status, note: str) -> None:
         """Say what becomes of an option in this configuration, where that depends on the others."""
@@ -91,7 +93,7 @@ def effective_of(given: Mapping[str, FieldValue], table: OptionTable, *, world_s
     """Return the effective configuration of given values by destination."""
     values = {dest: _default(option.default, option.type) for dest, option in table.by_dest.items()}
     values |= {dest: enum_member(value) if dest in _ENUMS else value for dest, value in given.items()}
-    config = MlmConfig(values=values, given=frozenset(given), world_size=world_size)
+    config = MlmConfig(values=values, given=frozenset(given), world_size=world_size, presets=table.presets)
     for derive in DERIVATIONS:
         derive(config)
     return config

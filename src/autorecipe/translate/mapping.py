@@ -95,16 +95,17 @@ class MappingTable:
     paths: Mapping[str, Rule] = field(default_factory=dict)
 
 
-def load_mapping(options: Mapping[str, MlmOption]) -> MappingTable:
+def load_mapping(options: Mapping[str, MlmOption], presets: Mapping[str, Mapping[str, FieldValue]] | None = None) -> MappingTable:
     """Build the mapping of a release.
 
     Args:
         options: option table of the release, by flag.
+        presets: its mixed-precision presets, by name.
 
     Raises:
         InternalError: an option without a status (the reviewed table has a gap).
     """
-    table = OptionTable(options)
+    table = OptionTable(options, presets or {})
     special = {dest: rule for rule in SPECIAL_RULES for dest in rule.dests}
     entries: dict[str, Entry] = {}
     rules: dict[str, Rule] = {rule.name: rule for rule in SPECIAL_RULES}

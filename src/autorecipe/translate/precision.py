@@ -6,7 +6,8 @@ used where it says exactly what was given; otherwise the whole object is written
 
 from __future__ import annotations
 
-from autorecipe.config.precision import load_presets
+from collections.abc import Mapping
+
 from autorecipe.schema.translation import Status
 from autorecipe.schema.value import FieldValue
 from autorecipe.translate.effective import MlmConfig
@@ -103,8 +104,7 @@ def _same_field(name: str, left: FieldValue, right: FieldValue) -> bool:
     return same_value(left, right) or (not left and not right and left in (None, False) and right in (None, False))
 
 
-def _preset_for(fields: dict[str, FieldValue]) -> str | None:
-    presets = load_presets("")
+def _preset_for(fields: dict[str, FieldValue], presets: Mapping[str, Mapping[str, FieldValue]]) -> str | None:
     for name in sorted(presets, key=lambda item: (len(item), item)):
         preset = presets[name]
         if all(_same_field(key, value, preset.get(key)) for key, value in fields.items()):
@@ -116,7 +116,7 @@ def _precision_forward(config: MlmConfig) -> list[Cell]:
     fields = _wanted(config)
     if not fields["bf16"] and not fields["fp16"]:
         return [_fp32_cell(config, fields)]
-    name = _preset_for(fields)
+    name = _preset_for(fields, config.presets)
     deciding = ["bf16", "fp16"]
     deciding += [dest for dest in (*_FP8, *_FP4, *_SCALING, "grad_reduce_in_bf16") if dest in config.given]
     if name is not None:

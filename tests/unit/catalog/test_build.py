@@ -106,6 +106,10 @@ def test_schema_comes_from_the_dataclasses(catalog):
     assert schema["peft.dim"].config_classes == ("Lora",)
 
 
+def test_presets_are_those_of_the_tree(catalog):
+    assert dict(catalog.schema().presets) == {"toy_mixed": {"bf16": True, "gather": True, "params_dtype": "torch.bfloat16"}}
+
+
 def test_a_release_without_option_table_says_so(catalog):
     with pytest.raises(EnvironmentProblem, match="no Megatron-LM option table"):
         catalog.mlm_options()

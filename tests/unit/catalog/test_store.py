@@ -47,6 +47,14 @@ def test_alias_keeps_its_name_and_has_its_targets_fields(catalog):
     assert alias.fields == target.fields
 
 
+@pytest.mark.parametrize(("release", "count", "newest"), [("0.6.2", 15, True), ("0.5.1", 14, False), ("0.4.2", 14, False)])
+def test_every_release_has_its_own_precision_presets(release, count, newest):
+    presets = open_catalog(release).schema().presets
+    assert len(presets) == count
+    assert ("nemotron_3_ultra_bf16_with_nvfp4_mixed" in presets) is newest
+    assert presets["bf16_mixed"]["grad_reduce_in_fp32"] is True
+
+
 def test_fields_are_complete(catalog):
     fields = catalog.load("qwen3_30b_a3b_sft_8gpu_h100_bf16_config").fields
     assert fields["model.num_moe_experts"] == 128

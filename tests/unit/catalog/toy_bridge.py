@@ -44,6 +44,23 @@ FILES = {
             peft: Lora | None = None
             env_vars: dict = dataclasses.field(default_factory=dict)
         """,
+    "megatron/bridge/training/mixed_precision.py": """
+        import dataclasses, torch
+
+        @dataclasses.dataclass(kw_only=True)
+        class MixedPrecisionConfig:
+            bf16: bool = False
+            params_dtype: torch.dtype = torch.float32
+            gather: bool = False
+
+            def finalize(self):
+                self.gather = self.bf16
+
+        def toy_mixed():
+            return MixedPrecisionConfig(bf16=True, params_dtype=torch.bfloat16)
+
+        MIXED_PRECISION_RECIPES = {"toy_mixed": toy_mixed, "toy-mixed": toy_mixed}
+        """,
     "megatron/bridge/recipes/__init__.py": """
         from megatron.bridge.recipes.toy import *
         from megatron.bridge.recipes.mine.own import *

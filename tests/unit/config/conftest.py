@@ -2,6 +2,7 @@
 
 import pytest
 
+from autorecipe.catalog.store import open_catalog
 from autorecipe.schema import ConfigField, ConfigSchema, Mode, Recipe, RecipeKind
 
 TYPES = {
@@ -133,6 +134,7 @@ def schema():
             path: ConfigField(path=path, type=kind, default=default, layer=None, reason="")
             for path, (kind, default) in TYPES.items()
         },
+        presets=open_catalog("0.6.2").schema().presets,
     )
 
 

@@ -62,6 +62,7 @@ def main() -> int:
     from autorecipe.catalog.evaluator.discovery import discover
     from autorecipe.catalog.evaluator.hub import Hub
     from autorecipe.catalog.evaluator.options import describe_options
+    from autorecipe.catalog.evaluator.presets import describe_presets
     from autorecipe.catalog.evaluator.recipe import RecipeEvaluator
     from autorecipe.catalog.evaluator.sections import describe_sections
     from autorecipe.catalog.evaluator.values import ValueWriter
@@ -88,7 +89,8 @@ def main() -> int:
     if request["shard"] == 0:
         sections = describe_sections(writer)
         options, reason = describe_options()
-        _send(events, event="sections", sections=sections, options=options, no_options=reason)
+        presets = describe_presets(writer.writer)
+        _send(events, event="sections", sections=sections, options=options, no_options=reason, presets=presets)
     only, skip = set(request["only"]), set(request["skip"])
     sent: set[str] = set()
     for index, (name, export) in enumerate(zip(names, found.exports, strict=True)):
