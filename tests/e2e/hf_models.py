@@ -15,16 +15,47 @@ SIZES: dict[str, Any] = {
     "max_position_embeddings": 64,
 }
 LLAMA3 = {"rope_type": "llama3", "rope_theta": 10000.0, "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+YARN = {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "original_max_position_embeddings": 16}
+EXPERTS = {"num_experts_per_tok": 2, "moe_intermediate_size": 24}
+LATENT: dict[str, Any] = {
+    **EXPERTS,
+    "num_key_value_heads": 4,
+    "num_hidden_layers": 4,
+    "first_k_dense_replace": 1,
+    "n_routed_experts": 8,
+    "n_shared_experts": 2,
+    "kv_lora_rank": 16,
+    "qk_nope_head_dim": 8,
+    "qk_rope_head_dim": 4,
+    "v_head_dim": 12,
+    "routed_scaling_factor": 2.5,
+}
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama2": ("Llama", {}),
     "llama3": ("Llama", {"rope_parameters": {**LLAMA3, "original_max_position_embeddings": 8192}, "tie_word_embeddings": True}),
+    "llama-yarn": ("Llama", {"rope_parameters": YARN}),
     "mistral": ("Mistral", {"sliding_window": 5, "head_dim": 16}),
+    "ministral": ("Ministral", {"head_dim": 16, "sliding_window": 5, "layer_types": ["sliding_attention", "full_attention"]}),
+    "ministral3": ("Ministral3", {"head_dim": 16, "tie_word_embeddings": True}),
     "qwen2": ("Qwen2", {"tie_word_embeddings": True}),
+    "qwen2-windows": ("Qwen2", {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1}),
     "qwen3": ("Qwen3", {"head_dim": 16}),
-    "qwen3-moe": (
-        "Qwen3Moe",
-        {"head_dim": 16, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "norm_topk_prob": True},
+    "phi3": ("Phi3", {"pad_token_id": 0}),
+    "qwen3-moe": ("Qwen3Moe", {**EXPERTS, "head_dim": 16, "num_experts": 4, "norm_topk_prob": True}),
+    "mixtral": ("Mixtral", {"num_local_experts": 4, "num_experts_per_tok": 2}),
+    "deepseek-v2-lite": ("DeepseekV2", {**LATENT, "q_lora_rank": None, "topk_method": "greedy", "mlp_bias": False}),
+    "deepseek-v3": (
+        "DeepseekV3",
+        {
+            **LATENT,
+            "q_lora_rank": 24,
+            "n_group": 4,
+            "topk_group": 2,
+            "num_experts_per_tok": 4,
+            "rope_parameters": {**YARN, "mscale": 1.0, "mscale_all_dim": 1.0},
+        },
     ),
+    "moonlight": ("DeepseekV3", {**LATENT, "q_lora_rank": None, "n_group": 1, "topk_group": 1, "rms_norm_eps": 1e-5}),
 }
 
 
@@ -38,8 +69,8 @@ def make_model(name: str, folder: Path, dtype: torch.dtype = torch.float32, **ch
     config._attn_implementation = "eager"
     model = getattr(transformers, f"{kind}ForCausalLM")(config).to(dtype).eval()
     with torch.no_grad():
-        for parameter in model.parameters():  # norms and biases that matter
-            parameter.add_(0.2 * torch.randn_like(parameter))
+        for tensor in (*model.parameters(), *(value for name, value in model.named_buffers() if "inv_freq" not in name)):
+            tensor.add_(0.2 * torch.randn_like(tensor))  # norms, biases and routing that matter
         model.save_pretrained(folder, max_shard_size="20KB")
         logits: torch.Tensor = model(make_tokens()).logits
     return logits

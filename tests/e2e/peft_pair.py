@@ -16,7 +16,7 @@ from autorecipe.engine.adapters.settings import read_adapter
 from autorecipe.engine.checkpoint.identity import describe_identity
 from autorecipe.engine.checkpoint.pretrained import find_checkpoint, load_pretrained
 from autorecipe.engine.hf.convert import import_weights
-from autorecipe.engine.hf.families import read_hf_model
+from autorecipe.engine.hf.model import read_hf_model
 from autorecipe.schema.run import RunConfig
 
 STEPS = 20

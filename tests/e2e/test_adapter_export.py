@@ -48,7 +48,7 @@ class Made:
 
     def __call__(self, case: str) -> Path:
         """Give the folder of a case."""
-        from autorecipe.engine.hf.families import read_hf_model
+        from autorecipe.engine.hf.model import read_hf_model
 
         own = self._folder / case
         if own.exists():

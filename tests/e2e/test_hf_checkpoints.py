@@ -62,22 +62,30 @@ def test_an_export_is_a_model_that_transformers_loads(converted: tuple[Path, dic
         assert torch.equal(model(make_tokens()).logits, logits["llama2"])
 
 
-def test_the_layouts_start_from_the_same_weights(
-    train_ranks: Callable[..., Outcome], converted: tuple[Path, dict[str, torch.Tensor]], tmp_path: Path
-) -> None:
-    from autorecipe.engine.hf.families import read_hf_model
+LAYOUT = {
+    "model.tensor_model_parallel_size": 2,
+    "model.sequence_parallel": True,
+    "model.pipeline_model_parallel_size": 2,
+}
+OFTEN = ("llama2", "deepseek-v3")
 
-    folder = converted[0] / "llama2"
-    few = {"train.train_iters": 3, "scheduler.lr_decay_iters": 3, "validation.eval_iters": 0}
+
+@pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in OFTEN else pytest.mark.slow) for name in MODELS])
+def test_the_layouts_start_from_the_same_weights(
+    train_ranks: Callable[..., Outcome], converted: tuple[Path, dict[str, torch.Tensor]], tmp_path: Path, name: str
+) -> None:
+    from autorecipe.engine.hf.model import read_hf_model
+
+    folder = converted[0] / name
+    few = {"train.train_iters": 2, "scheduler.lr_decay_iters": 3, "validation.eval_iters": 0}
     start = {"tokenizer.vocab_size": 96, "checkpoint.pretrained_checkpoint": str(folder / "mcore")}
     values: dict[str, Any] = {**read_hf_model(folder / "hf").values, **few, **start}
-    layout = {"model.tensor_model_parallel_size": 2, "model.pipeline_model_parallel_size": 2}
-    for name, ranks, own in (("one", 1, {}), ("four", 4, layout)):
-        outcome = train_ranks(tmp_path / name, ranks=ranks, values={**values, **own})
+    for place, ranks, own in (("one", 1, {}), ("four", 4, LAYOUT)):
+        outcome = train_ranks(tmp_path / place, ranks=ranks, values={**values, **own})
         assert outcome.codes == [0] * ranks, outcome.log
         assert "weights from" in outcome.log
-    one, four = ([row["lm loss"] for row in read_trace(tmp_path / name) if "lm loss" in row] for name in ("one", "four"))
-    assert len(one) == 3
+    one, four = ([row["lm loss"] for row in read_trace(tmp_path / place) if "lm loss" in row] for place in ("one", "four"))
+    assert len(one) == 2
     assert all(abs(a - b) < 1e-5 for a, b in zip(one, four, strict=True))
 
 
@@ -103,7 +111,32 @@ def test_what_cannot_be_imported_is_refused_by_name(
     (tmp_path / "hf" / "config.json").write_text(json.dumps(yarn))
     assert execute(["checkpoint", "import", "--hf", str(tmp_path / "hf"), "--out", str(tmp_path / "out")]) == 2
     printed = capsys.readouterr().err
-    assert "rotary scaling" in printed and "mlp_bias=True" in printed
+    assert "yarn without factor and original_max_position_embeddings" in printed and "mlp_bias=True" in printed
+
+
+def test_further_predicted_tokens_and_8_bit_weights_are_said(
+    train_ranks: Trainer, converted: tuple[Path, dict[str, torch.Tensor]], tmp_path: Path
+) -> None:
+    """A DeepSeek-V3 as it is published: one more layer, and blocks of 8-bit numbers with their factors."""
+    source, folder = converted[0] / "deepseek-v3" / "hf", tmp_path / "hf"
+    folder.mkdir()
+    config = json.loads((source / "config.json").read_text())
+    config |= {"num_nextn_predict_layers": 1, "quantization_config": {"quant_method": "fp8", "weight_block_size": [128, 128]}}
+    (folder / "config.json").write_text(json.dumps(config))
+    tensors = tensors_of(source)
+    name = "model.layers.0.self_attn.o_proj.weight"
+    eighth, factor = (tensors[name] / 0.5).to(torch.float8_e4m3fn), torch.full((1, 1), 0.5)
+    further = {"model.layers.4.eh_proj.weight": torch.ones(2, 2)}
+    save_file({**tensors, name: eighth, f"{name}_scale_inv": factor, **further}, folder / "model.safetensors")
+    words = ["import", "--hf", str(folder), "--out", str(tmp_path / "mcore")]
+    report = train_ranks.call("hf_server:run", words, tmp_path / "log.txt")["result"]
+    assert report["left_out"] == list(further)
+    assert any("were left out" in note for note in report["notes"]) and any("fewer bits" in note for note in report["notes"])
+    words = ["export", "--checkpoint", str(tmp_path / "mcore"), "--hf", str(folder), "--out", str(tmp_path / "back")]
+    assert train_ranks.call("hf_server:run", words, tmp_path / "log.txt")["code"] == 0
+    back = tensors_of(tmp_path / "back")
+    assert torch.equal(back[name], eighth.float() * 0.5) and back.keys() == tensors.keys()
+    assert "quantization_config" not in json.loads((tmp_path / "back" / "config.json").read_text())
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -46,7 +47,7 @@ def import_(hf: Path, out: Path, peft: Path | None, output_format: str) -> None:
         output_format=output_format,
         render=lambda console: console.print(
             f"{report['checkpoint']}: {report['family']}, {report['parameters']:,} parameters, {report['dtype']}{merged}\n"
-            f"use it: checkpoint.pretrained_checkpoint={out}"
+            f"use it: checkpoint.pretrained_checkpoint={out}{_notes(report)}"
         ),
     )
 
@@ -72,8 +73,13 @@ def export(saved: Path, hf: Path, out: Path, merge: bool, base: Path | None, out
         output_format=output_format,
         render=lambda console: console.print(
             f"{report['folder']}: {report['family']}, {report['parameters']:,} parameters, {report['dtype']}{what}"
+            f"{_notes(report)}"
         ),
     )
+
+
+def _notes(report: dict[str, Any]) -> str:
+    return "".join(f"\nnote: {note}" for note in report["notes"])
 
 
 @checkpoint.command("merge")

@@ -5,8 +5,9 @@ They choose between implementations of the same mathematics and never change wha
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from autorecipe.errors import Problem, UsageError, unknown_name
 from autorecipe.schema.run import RunConfig
@@ -42,6 +43,9 @@ class EngineOptions:
     fused_grad: Switch = "auto"
     attention_kernel: AttentionKernel = "auto"
 
+
+CONVERSION: Mapping[str, Any] = {"model.moe_grouped_gemm": False, "engine.modules": "own"}
+"""How a model is put together whose tensors are converted; checkpoints are the same whatever their modules."""
 
 _LEGAL: dict[str, tuple[str, ...]] = {
     "modules": get_args(Modules),

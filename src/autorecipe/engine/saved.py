@@ -17,6 +17,7 @@ from autorecipe.engine.adapters.settings import AdapterSettings, read_adapter
 from autorecipe.engine.checkpoint.folder import Candidate
 from autorecipe.engine.checkpoint.identity import ADAPTER, compare_identity
 from autorecipe.engine.checkpoint.pretrained import PATH, find_whole
+from autorecipe.engine.options import CONVERSION
 from autorecipe.errors import EnvironmentProblem, NegativeAnswer, Problem, UsageError
 from autorecipe.schema.run import RunConfig
 from autorecipe.schema.value import UNKNOWN
@@ -65,9 +66,6 @@ _READING: Mapping[str, Any] = {
     "model.moe_input_jitter_eps": None,
 }
 """What a model that only reads does without."""
-
-CONVERSION: Mapping[str, Any] = {"model.moe_grouped_gemm": False, "engine.modules": "own"}
-"""How a model is put together whose tensors are converted; checkpoints are the same whatever their modules."""
 
 
 @dataclass(frozen=True, kw_only=True)

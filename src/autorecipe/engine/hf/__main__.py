@@ -30,7 +30,7 @@ def main() -> int:
 def convert(given: argparse.Namespace) -> dict[str, Any]:
     """Do what a command line asks for, and return its report."""
     if given.command != "merge":
-        from autorecipe.engine.hf.families import read_hf_model
+        from autorecipe.engine.hf.model import read_hf_model
 
         read_hf_model(given.hf)  # refuses what is not converted before torch takes its seconds
     if given.command == "merge":

@@ -6,6 +6,7 @@ any layout.
 
 from __future__ import annotations
 
+import json
 import math
 import shutil
 from collections.abc import Callable, Iterator, Mapping
@@ -21,10 +22,11 @@ from autorecipe.engine.adapters.merge import MergedTensors
 from autorecipe.engine.checkpoint.identity import compare_identity, describe_identity
 from autorecipe.engine.checkpoint.streaming import Place, StoredTensors, list_places
 from autorecipe.engine.checkpoint.weights import check_free, whole_content, write_checkpoint
-from autorecipe.engine.hf.families import HfModel, read_hf_model
+from autorecipe.engine.hf.model import HfModel, read_hf_model
 from autorecipe.engine.hf.peft import PeftTensors, write_peft
+from autorecipe.engine.hf.pieces import Piece, stack
+from autorecipe.engine.hf.quantized import SourceTensors
 from autorecipe.engine.hf.shards import SHARD_BYTES, ShardReader, ShardWriter
-from autorecipe.engine.hf.weights import Piece, list_pieces, rows_of
 from autorecipe.engine.saved import SavedModel, read_saved
 from autorecipe.errors import NegativeAnswer, Problem, UsageError
 
@@ -49,7 +51,8 @@ def import_weights(source: Path, root: Path, *, peft: Path | None = None) -> dic
         peft: folder of an adapter of that model in the peft package's format, which is merged into the weights; or None.
 
     Returns:
-        family, parameters, type, path of the checkpoint, and number of layers that the adapter changed.
+        family, parameters, type, path of the checkpoint, number of layers that the adapter changed, tensors that were left
+        out, and notes for the user.
 
     Raises:
         UsageError: a model or an adapter that is not converted, or `root` is taken.
@@ -59,11 +62,11 @@ def import_weights(source: Path, root: Path, *, peft: Path | None = None) -> dic
     model = read_hf_model(source)
     check_free(root)
     adapter = PeftTensors(peft) if peft is not None else None
-    reader = ShardReader(source)
-    pieces = {piece.name: piece for piece in list_pieces(model)}
+    tensors = SourceTensors(ShardReader(source), dtype=model.dtype)
+    pieces = {piece.name: piece for piece in model.pieces}
 
     def read_source(name: str) -> torch.Tensor:
-        return reader.read(name) if adapter is None else adapter.merge(name, reader.read(name))
+        return tensors.read(name) if adapter is None else adapter.merge(name, tensors.read(name))
 
     def read(name: str) -> torch.Tensor:
         piece = pieces[name]
@@ -74,19 +77,26 @@ def import_weights(source: Path, root: Path, *, peft: Path | None = None) -> dic
         with abstract_model(run) as chunk:
             content = whole_content(chunk)
             places = list_places(content["model"])
-            _check_tensors(model, pieces, places, reader)
+            left_out = _check_tensors(model, pieces, places, tensors)
             if adapter is not None:
-                adapter.check({name: reader.shape(name) for piece in pieces.values() for name in piece.sources})
+                adapter.check({name: tensors.shape(name) for piece in pieces.values() for name in piece.sources})
             config = {**run.values, **_tokenizer_of(source)}
             path = write_checkpoint(content, root=root, read=read, identity=describe_identity(run), config=config)
     finally:
-        reader.close()
+        tensors.close()
+    notes = list(model.notes)
+    if left_out:
+        notes.append(f"{len(left_out)} tensors have no place in this engine's model and were left out: {left_out[0]} ...")
+    if tensors.expanded:
+        notes.append(f"{len(tensors.expanded)} tensors stored in fewer bits were expanded to {model.dtype}")
     return {
         "family": model.family,
         "parameters": sum(math.prod(place.shape) for place in places.values()),
         "dtype": model.dtype,
         "checkpoint": str(path),
         "merged_layers": len(adapter.layers) if adapter is not None else 0,
+        "left_out": left_out,
+        "notes": notes,
     }
 
 
@@ -140,7 +150,14 @@ def export_weights(
 
 
 def _report(model: HfModel, count: int, form: str, target: Path) -> dict[str, Any]:
-    return {"family": model.family, "parameters": count, "dtype": model.dtype, "format": form, "folder": str(target)}
+    return {
+        "family": model.family,
+        "parameters": count,
+        "dtype": model.dtype,
+        "format": form,
+        "folder": str(target),
+        "notes": list(model.notes),
+    }
 
 
 @contextmanager
@@ -163,15 +180,26 @@ def _write_weights(model: HfModel, source: Path, folder: Path, read: Callable[[s
     """Write every tensor and the files beside them, and return the number of parameters."""
     writer = ShardWriter(folder, shard_bytes=shard_bytes)
     count = 0
-    for piece in list_pieces(model):
+    shares: list[torch.Tensor] = []
+    for piece in model.pieces:
         parameter = read(piece.name)
         count += parameter.numel()
-        for name, tensor in zip(piece.sources, piece.split(parameter, rows_of(piece, model)), strict=True):
+        tensors = piece.split(parameter)
+        if piece.stacked is not None:
+            shares += tensors
+            if len(shares) < piece.stacked.count:
+                continue
+            tensors, shares = [stack(shares)], []
+        for name, tensor in zip(piece.sources, tensors, strict=True):
             writer.write(name, tensor)
     writer.close()
     for pattern in SIDE_FILES:
         for path in source.glob(pattern):
             shutil.copy2(path, folder / path.name)
+    if model.quantization is not None:
+        config = json.loads((source / "config.json").read_text(encoding="utf-8"))
+        del config["quantization_config"]
+        (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
     return count
 
 
@@ -183,28 +211,39 @@ def _check_identity(saved: SavedModel, model: HfModel, source: Path) -> None:
         raise NegativeAnswer([*problems, head])
 
 
-def _check_tensors(model: HfModel, pieces: Mapping[str, Piece], places: Mapping[str, Place], reader: ShardReader) -> None:
-    """Compare the tensors of the files with those of the configuration, names and shapes, before anything is written."""
+def _check_tensors(model: HfModel, pieces: Mapping[str, Piece], places: Mapping[str, Place], tensors: SourceTensors) -> list[str]:
+    """Compare the tensors of the files with those of the configuration, names and shapes, before anything is written.
+
+    Returns:
+        names of the tensors that the family is known to have and this engine's model has not.
+    """
     wanted = {name for piece in pieces.values() for name in piece.sources}
-    unread = {name for name in reader.names - wanted if not name.endswith("rotary_emb.inv_freq")}
+    unread = {name for name in tensors.names - wanted if not name.endswith("rotary_emb.inv_freq")}
     if model.values["model.share_embeddings_and_output_weights"]:
         unread.discard("lm_head.weight")
+    left_out = sorted(name for name in unread if name.startswith(model.left_out)) if model.left_out else []
+    unread -= set(left_out)
     problems = [
         Problem(path=name, code="hf-tensors", message="is missing from the safetensors files")
-        for name in sorted(wanted - reader.names)[:10]
+        for name in sorted(wanted - tensors.names)[:10]
     ]
     problems += [Problem(path=name, code="hf-tensors", message="has no place in the model") for name in sorted(unread)[:10]]
     problems += [
         Problem(path=name, code="hf-tensors", message="is filled by no tensor") for name in sorted(set(places) - set(pieces))
     ]
     if not problems:
+        shapes: dict[str, torch.Tensor] = {}
         for name, piece in pieces.items():
-            found = piece.join([torch.empty(reader.shape(source), device="meta") for source in piece.sources]).shape
-            if tuple(found) != places[name].shape:
+            for source in piece.sources:
+                if source not in shapes:
+                    shapes[source] = torch.empty(tensors.shape(source), device="meta")
+            found = tuple(piece.join([shapes[source] for source in piece.sources]).shape)
+            if found != places[name].shape:
                 message = f"has shape {list(found)}, and config.json says {list(places[name].shape)}"
                 problems.append(Problem(path=", ".join(piece.sources), code="hf-tensors", message=message))
     if problems:
         raise NegativeAnswer(problems[:20])
+    return left_out
 
 
 def _tokenizer_of(source: Path) -> dict[str, Any]:

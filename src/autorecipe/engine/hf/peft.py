@@ -21,8 +21,7 @@ from safetensors.torch import load_file, save_file
 
 from autorecipe.engine.adapters.merge import DOWN, MAGNITUDE, UP, MergedTensors, merge_weight
 from autorecipe.engine.adapters.settings import AdapterSettings
-from autorecipe.engine.hf.families import HfModel
-from autorecipe.engine.hf.weights import list_pieces, rows_of
+from autorecipe.engine.hf.model import HfModel
 from autorecipe.errors import EnvironmentProblem, NegativeAnswer, Problem, UsageError
 
 EXPERT = re.compile(r"\.experts\.local_experts\.\d+")
@@ -63,7 +62,7 @@ def write_peft(folder: Path, model: HfModel, settings: AdapterSettings, tensors:
     Raises:
         UsageError: DoRA on layers that peft knows as parameters.
     """
-    pieces = {piece.name: piece for piece in list_pieces(model)}
+    pieces = {piece.name: piece for piece in model.pieces}
     has_experts = bool(model.values.get("model.num_moe_experts"))
     experts = [layer for layer in tensors.layers if EXPERT.search(layer)]
     as_parameters = [layer for layer in tensors.layers if has_experts and FEED_FORWARD.search(layer)]
@@ -77,9 +76,8 @@ def write_peft(folder: Path, model: HfModel, settings: AdapterSettings, tensors:
         if layer in experts:
             continue
         piece = pieces[f"{layer}.weight"]
-        rows = rows_of(piece, model)
-        ups = piece.split(tensors.read(f"{layer}.{UP}"), rows)
-        magnitudes = piece.split(tensors.read(f"{layer}.{MAGNITUDE}"), rows) if settings.kind == "DoRA" else [None] * len(ups)
+        ups = piece.split(tensors.read(f"{layer}.{UP}"))
+        magnitudes = piece.split(tensors.read(f"{layer}.{MAGNITUDE}")) if settings.kind == "DoRA" else [None] * len(ups)
         down = tensors.read(f"{layer}.{DOWN}")
         for source, up, magnitude in zip(piece.sources, ups, magnitudes, strict=True):
             module = source.removesuffix(".weight")
