@@ -19,7 +19,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from autorecipe.catalog.store import DATA, Catalog, open_catalog
+from autorecipe.catalog.store import Catalog, open_catalog
+from autorecipe.datafiles import DATA
 
 RECIPE = "qwen3_30b_a3b_sft_8gpu_h100_bf16_config"
 BUILD_LIMIT = 120.0
@@ -33,7 +34,7 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=20)
     arguments = parser.parse_args()
     directory = open_catalog().directory
-    print(f"release {directory.name}, {size_of(directory) / 1e6:.1f} MB of {size_of(DATA) / 1e6:.1f} MB of data")
+    print(f"release {directory.name}, {size_of(directory) / 1e6:.1f} MB of {size_of(Path(DATA)) / 1e6:.1f} MB of data")
     print(f"{'what':36}{'wall s':>10}{'processor s':>13}{'limit s':>9}{'ratio':>8}")
     if arguments.bridge is None:
         print(f"{'build':36}not run: give --bridge and --core")

@@ -17,7 +17,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from autorecipe.catalog.files import DATA, write_lines
+from autorecipe.datafiles import data_file, write_lines
 
 LAYERS = {"io_logging": "io"}
 TOKENIZER_LENGTHS = {
@@ -33,9 +33,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tables", type=Path, required=True)
     arguments = parser.parse_args()
-    write_lines(DATA / "layers.jsonl", layer_lines(arguments.tables / "fields.csv"))
-    write_lines(DATA / "models.jsonl", model_lines(arguments.tables))
-    write_lines(DATA / "option_mapping.jsonl", option_lines(arguments.tables / "mlm_args.csv"))
+    write_lines(data_file("layers.jsonl"), layer_lines(arguments.tables / "fields.csv"))
+    write_lines(data_file("models.jsonl"), model_lines(arguments.tables))
+    write_lines(data_file("option_mapping.jsonl"), option_lines(arguments.tables / "mlm_args.csv"))
 
 
 def layer_lines(path: Path) -> list[dict[str, Any]]:

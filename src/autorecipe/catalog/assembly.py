@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from autorecipe.catalog.declarations import schema_lines, subclasses_of
-from autorecipe.catalog.files import write_lines
 from autorecipe.catalog.naming import LIBRARY_SUFFIX, modality_of, mode_of, parse_name
 from autorecipe.catalog.options import option_lines
 from autorecipe.catalog.records import (
@@ -28,6 +27,7 @@ from autorecipe.catalog.records import (
 )
 from autorecipe.catalog.summaries import COLUMNS, SUMMARIES, write_rows
 from autorecipe.config.views import view_layout, view_seq_length
+from autorecipe.datafiles import write_lines
 from autorecipe.record import dataclass, field
 from autorecipe.schema.run import RunConfig
 

@@ -14,9 +14,9 @@ from typing import Any
 
 from autorecipe.catalog.assembly import Inputs, write_release
 from autorecipe.catalog.configs import ConfigSet, gather_configs
-from autorecipe.catalog.files import read_json
 from autorecipe.catalog.source import open_bridge, open_core
 from autorecipe.catalog.worker import Progress, Request, evaluate
+from autorecipe.datafiles import read_json
 from autorecipe.errors import EnvironmentProblem, NegativeAnswer, Problem, UsageError
 from autorecipe.record import dataclass
 

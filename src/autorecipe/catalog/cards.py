@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from autorecipe.catalog.files import DATA, read_lines
+from autorecipe.datafiles import data_file, read_lines
 from autorecipe.schema.card import ModelCard
 from autorecipe.schema.value import FieldValue
 
 if TYPE_CHECKING:
     from autorecipe.catalog.store import Catalog
 
-MODELS = DATA / "models.jsonl"
+MODELS = data_file("models.jsonl")
 """One line per model: id, sources, confidence, missing facts, measured parameter count, Hugging Face configuration."""
 
 

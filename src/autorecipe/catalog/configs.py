@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from autorecipe.catalog.cards import MODELS
-from autorecipe.catalog.files import read_lines
+from autorecipe.datafiles import read_lines
 from autorecipe.errors import EnvironmentProblem, Problem, UsageError
 from autorecipe.record import dataclass, field
 

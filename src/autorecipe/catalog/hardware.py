@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 
-from autorecipe.catalog.files import DATA, read_lines
+from autorecipe.datafiles import data_file, read_lines
 from autorecipe.errors import UsageError, unknown_name
 from autorecipe.schema.evidence import Evidence, Provenance
 from autorecipe.schema.hardware import Cluster, Gpu
 
-GPUS = DATA / "gpus.jsonl"
+GPUS = data_file("gpus.jsonl")
 """One GPU a line; every attribute with `value`, `source` and `evidence`."""
 
 SAME_AS = {"r100": "vr200", "rubin": "vr200", "a100_80gb": "a100", "h100_80gb": "h100"}

@@ -109,6 +109,11 @@ def precision_id(text: str) -> str:
     return _SPELLINGS.get(folded, folded)
 
 
+def is_own_recipe(name: str) -> bool:
+    """Return whether a name points to a function in a file."""
+    return ".py:" in name or name.endswith(".py")
+
+
 def mode_of(name: str) -> Mode | None:
     """Return the training goal in a name, as upstream infers it."""
     text = f"_{name.lower()}_"

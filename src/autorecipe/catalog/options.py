@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from autorecipe.catalog.files import DATA, read_lines
+from autorecipe.datafiles import FilePath, data_file, read_lines
 from autorecipe.errors import EnvironmentProblem, Problem
 from autorecipe.schema.layer import Layer
 from autorecipe.schema.option import MlmOption
 
-MAPPING = DATA / "option_mapping.jsonl"
+MAPPING = data_file("option_mapping.jsonl")
 """Bridge field, transform and layer by flag, with the options of Megatron-LM main of 2026-08-22 (d98e8a64)."""
 
 MAPPING_CORE = "0.19"
@@ -44,17 +45,17 @@ def option_lines(options: Iterable[Mapping[str, Any]], *, core_release: str) -> 
     return lines
 
 
-def load_options(path: Path) -> Mapping[str, MlmOption]:
+def load_options(path: FilePath) -> Mapping[str, MlmOption]:
     """Return options by flag; one with several spellings has them all in its flag, joined with spaces.
 
     Raises:
         EnvironmentProblem: the release has no option table, or it is damaged.
     """
-    if not path.is_file():
+    if not Path(path).is_file():
         raise EnvironmentProblem(
             Problem(
                 code="no-options",
-                path=str(path),
+                path=os.fspath(path),
                 message="this release has no Megatron-LM option table: its Megatron-Core tree has no argument parser",
                 hint="build it with --core MEGATRON-LM-CHECKOUT, or take a shipped release",
             )

@@ -82,11 +82,6 @@ def _is_value(value: Any) -> bool:
     return value is None or isinstance(value, bool | int | float | str)
 
 
-def is_own_recipe(name: str) -> bool:
-    """Return whether a name points to a function in a file."""
-    return ".py:" in name or name.endswith(".py")
-
-
 def load_own_recipe(target: str, catalog: Catalog) -> Recipe:
     """Run a function and return its recipe.
 

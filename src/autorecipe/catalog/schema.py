@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from autorecipe.catalog.files import DATA, LineTable, read_lines
 from autorecipe.config.layers import load_field_layers
+from autorecipe.datafiles import FilePath, LineTable, data_file, read_lines
 from autorecipe.schema.field import ConfigField, ConfigSchema
 
-LAYERS = DATA / "layers.jsonl"
+LAYERS = data_file("layers.jsonl")
 """Layer of change by configuration path, for all releases; `settable` where upstream computes a value or keeps it internal."""
 
 
-def load_schema(path: Path, *, release: str, subclasses: Mapping[str, Sequence[str]]) -> ConfigSchema:
+def load_schema(path: FilePath, *, release: str, subclasses: Mapping[str, Sequence[str]]) -> ConfigSchema:
     """Return the schema of a release, with the mixed-precision presets that lie beside it.
 
     Args:
@@ -31,19 +31,19 @@ def load_schema(path: Path, *, release: str, subclasses: Mapping[str, Sequence[s
         release=release,
         fields=_FieldTable(lines, subclasses),
         defaults=_Defaults(lines),
-        presets=_Presets(path.parent / "presets.jsonl"),
+        presets=_Presets(os.path.join(os.path.dirname(path), "presets.jsonl")),
     )
 
 
 class _Presets(Mapping[str, Mapping[str, Any]]):
     """Mixed-precision presets by name, read when one is asked for; a tree without any has no file."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: FilePath) -> None:
         self._path = path
 
     @functools.cached_property
     def _lines(self) -> Mapping[str, Mapping[str, Any]]:
-        return LineTable(self._path, "name") if self._path.is_file() else {}
+        return LineTable(self._path, "name") if os.path.isfile(self._path) else {}
 
     def __getitem__(self, name: str) -> Mapping[str, Any]:
         fields = self._lines[name]["set"]

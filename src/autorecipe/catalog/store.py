@@ -12,19 +12,20 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from autorecipe.catalog.files import DATA, LineTable, read_json
-from autorecipe.catalog.naming import LIBRARY_SUFFIX, forward_step_of, modality_of, parse_name
-from autorecipe.catalog.own import is_own_recipe, load_own_recipe
+from autorecipe.catalog.naming import LIBRARY_SUFFIX, forward_step_of, is_own_recipe, modality_of, parse_name
 from autorecipe.catalog.records import BaseTable, StoredBases, add_common
 from autorecipe.catalog.summaries import SUMMARIES, SummaryTable
+from autorecipe.datafiles import FilePath, LineTable, data_file, read_json
 from autorecipe.errors import Problem, UsageError, unknown_name
 from autorecipe.schema.card import ModelCard
 from autorecipe.schema.field import ConfigSchema
 from autorecipe.schema.option import MlmOption
 from autorecipe.schema.recipe import Recipe, RecipeSummary
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 CATALOG_VARIABLE = "AUTORECIPE_CATALOG"
 """Environment variable: a directory written by `autorecipe catalog build --out`, searched before the shipped releases."""
@@ -40,15 +41,22 @@ class Catalog:
         release: such as `0.6.2`.
     """
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.release = directory.name
+    def __init__(self, directory: FilePath) -> None:
+        self._folder = os.fspath(directory)
+        self.release = os.path.basename(self._folder)
         self._recipes: dict[str, Recipe] = {}
+
+    @functools.cached_property
+    def directory(self) -> Path:
+        """Where its files lie."""
+        from pathlib import Path
+
+        return Path(self._folder)
 
     @functools.cached_property
     def meta(self) -> Mapping[str, Any]:
         """Content of `release.json`: counts, inputs, collisions, failures."""
-        content = read_json(self.directory / "release.json")
+        content = read_json(self._file("release.json"))
         assert isinstance(content, dict)
         return content
 
@@ -86,6 +94,8 @@ class Catalog:
             EnvironmentProblem: damaged data file; a function that fails or does not return.
         """
         if is_own_recipe(name):
+            from autorecipe.catalog.own import load_own_recipe
+
             return load_own_recipe(name, self)
         if name not in self._recipes:
             self._recipes[name] = self._read_recipe(self.summary(name))
@@ -117,24 +127,24 @@ class Catalog:
     @functools.cached_property
     def bases(self) -> BaseTable:
         """Everything that recipes start from."""
-        return BaseTable(StoredBases(LineTable(self.directory / "bases.jsonl", "id")))
+        return BaseTable(StoredBases(LineTable(self._file("bases.jsonl"), "id")))
 
     @functools.cached_property
     def recipes(self) -> SummaryTable:
         """Summaries by name, each read when it is asked for."""
-        return SummaryTable(self.directory / SUMMARIES)
+        return SummaryTable(self._file(SUMMARIES))
 
     @functools.cached_property
     def _schema(self) -> ConfigSchema:
         from autorecipe.catalog.schema import load_schema
 
-        return load_schema(self.directory / "schema.jsonl", release=self.release, subclasses=self.meta["subclasses"])
+        return load_schema(self._file("schema.jsonl"), release=self.release, subclasses=self.meta["subclasses"])
 
     @functools.cached_property
     def _mlm_options(self) -> Mapping[str, MlmOption]:
         from autorecipe.catalog.options import load_options
 
-        return load_options(self.directory / "options.jsonl")
+        return load_options(self._file("options.jsonl"))
 
     @functools.cached_property
     def _model_cards(self) -> Mapping[str, ModelCard]:
@@ -142,12 +152,15 @@ class Catalog:
 
         return load_cards(self)
 
+    def _file(self, *names: str) -> str:
+        return os.path.join(self._folder, *names)
+
     def _read_recipe(self, summary: RecipeSummary) -> Recipe:
         canonical = summary.alias_of or summary.name
-        path = self.directory / "recipes" / f"{summary.kind.value}-{summary.family}.jsonl"
+        path = self._file("recipes", f"{summary.kind.value}-{summary.family}.jsonl")
         line = LineTable(path, "name").get(canonical)
         if line is None:
-            raise UsageError(Problem(path=str(path), message=f"the catalog lists {canonical!r}, but its file lacks it"))
+            raise UsageError(Problem(path=path, message=f"the catalog lists {canonical!r}, but its file lacks it"))
         fields: dict[str, Any] = {}
         if "set" in line:
             on = add_common(line["on"], self.meta["common_bases"])
@@ -211,20 +224,21 @@ def shipped_releases() -> tuple[str, ...]:
 
 
 @functools.lru_cache(maxsize=8)
-def _open(directory: Path) -> Catalog:
+def _open(directory: str) -> Catalog:
     return Catalog(directory)
 
 
-def _directories() -> dict[str, Path]:
-    roots = [DATA / "releases"]
+def _directories() -> dict[str, str]:
+    roots = [data_file("releases")]
     extra = os.environ.get(CATALOG_VARIABLE)
     if extra:
-        roots.append(Path(extra))
-    found: dict[str, Path] = {}
+        roots.append(extra)
+    found: dict[str, str] = {}
     for root in roots:
-        releases = {path.parent.name: path.parent for path in root.glob("*/release.json")}
+        folders = [os.path.join(root, name) for name in os.listdir(root)] if os.path.isdir(root) else []
+        releases = {os.path.basename(path): path for path in folders if os.path.isfile(os.path.join(path, "release.json"))}
         if not releases:
-            where = f"{CATALOG_VARIABLE}={root}" if root is not roots[0] else str(root)
+            where = f"{CATALOG_VARIABLE}={root}" if root is not roots[0] else root
             hint = "it names the folder that `autorecipe catalog build --out` wrote; unset it for the shipped releases"
             raise UsageError(Problem(code="no-release", path=where, message="holds no RELEASE/release.json", hint=hint))
         found |= releases

@@ -9,10 +9,9 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from autorecipe.catalog.files import damaged, read_text
+from autorecipe.datafiles import FilePath, damaged, read_text, split_lines
 from autorecipe.schema.layout import Layout
 from autorecipe.schema.recipe import Mode, RecipeKind, RecipeSummary
 
@@ -58,12 +57,12 @@ class SummaryTable(Mapping[str, RecipeSummary]):
         EnvironmentProblem: the file is missing or damaged.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: FilePath) -> None:
         self._path = path
         self._lines: dict[str, tuple[int, str]] = {}
         self.models: dict[str, list[str]] = {}
         self.targets: dict[str, str] = {}
-        for number, line in enumerate(read_text(path).splitlines(), start=1):
+        for number, line in enumerate(split_lines(read_text(path)), start=1):
             parts = line.split('"', 6)
             if len(parts) < 7 or (parts[0], parts[2], parts[4]) != ("[", ",", ","):
                 raise damaged(path, f"line {number}: not a row of names")
@@ -120,8 +119,8 @@ class SummaryTable(Mapping[str, RecipeSummary]):
         )
 
 
-def write_rows(path: Path, rows: Iterable[Sequence[Any]]) -> None:
+def write_rows(path: FilePath, rows: Iterable[Sequence[Any]]) -> None:
     """Write rows in the order of `COLUMNS`, sorted by name."""
     ordered = sorted(rows, key=lambda row: str(row[0]))
-    text = "".join(json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n" for row in ordered)
-    path.write_text(text, encoding="utf-8")
+    with open(path, "w", encoding="utf-8") as file:
+        file.writelines(json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n" for row in ordered)

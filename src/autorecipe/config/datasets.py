@@ -7,13 +7,12 @@ fine-tuning; leaves out pretraining and multimodal presets.
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from pathlib import Path
 
 from autorecipe.config.keys import CLASS_MARK
 from autorecipe.config.state import Resolution
+from autorecipe.datafiles import data_file, read_lines
+from autorecipe.record import dataclass
 from autorecipe.schema.recipe import Mode, Recipe, RecipeKind
 from autorecipe.schema.run import Origin, OriginKind
 from autorecipe.schema.value import FieldValue
@@ -44,10 +43,8 @@ class DatasetPreset:
 
 @functools.cache
 def _all_presets() -> Mapping[str, Mapping[str, DatasetPreset]]:
-    text = (Path(__file__).parents[1] / "data" / "dataset_presets.jsonl").read_text(encoding="utf-8")
     presets: dict[str, dict[str, DatasetPreset]] = {}
-    for line in text.splitlines():
-        row = json.loads(line)
+    for row in read_lines(data_file("dataset_presets.jsonl")):
         preset = DatasetPreset(
             name=row["name"],
             release=row["release"],

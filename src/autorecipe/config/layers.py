@@ -8,12 +8,11 @@ convergence. Start reading at `classify_path`.
 from __future__ import annotations
 
 import functools
-import json
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
+from autorecipe.datafiles import data_file, read_lines
 from autorecipe.record import dataclass
 from autorecipe.schema.field import ConfigSchema
 from autorecipe.schema.layer import Layer
@@ -107,9 +106,7 @@ def load_field_layers() -> Mapping[str, tuple[Layer, str]]:
 
 
 def _rows(name: str) -> list[dict[str, Any]]:
-    text = (Path(__file__).parents[1] / "data" / name).read_text(encoding="utf-8")
-    rows: list[dict[str, Any]] = json.loads(f"[{','.join(text.splitlines())}]")
-    return rows
+    return list(read_lines(data_file(name)))
 
 
 def classify_path(path: str, schema: ConfigSchema | None = None) -> tuple[Layer | None, str]:

@@ -5,8 +5,7 @@ The presets are data of the release (`presets.jsonl`), evaluated with its catalo
 
 from __future__ import annotations
 
-from autorecipe.config.keys import CLASS_MARK
-from autorecipe.config.overrides import render_section
+from autorecipe.config.origins import CLASS_MARK
 from autorecipe.config.sections import NULLABLE_SECTIONS
 from autorecipe.config.state import Resolution, show
 from autorecipe.config.traps import PRECISION_FIELDS, PRECISION_TARGETS
@@ -89,6 +88,8 @@ def _keep_pairs_equal(state: Resolution) -> None:
 def _remedy(state: Resolution, field: str, path: str) -> str:
     wanted = show(state.get(path))
     if isinstance(state.get(SECTION), str):
+        from autorecipe.config.overrides import render_section
+
         keep = {name: state.get(f"{SECTION}.{name}") for name in ("bf16", "fp16", "params_dtype", "pipeline_dtype")}
         fields = {**{name: value for name, value in keep.items() if value}, field: state.get(path)}
         return (

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from autorecipe.config.adapters import with_scheme
-from autorecipe.config.apply import apply_overrides
 from autorecipe.config.datasets import apply_dataset_preset, takes_preset
 from autorecipe.config.finalize import (
     finalize_dataset,
@@ -25,7 +24,6 @@ from autorecipe.config.hybrid import join_layer_pattern
 from autorecipe.config.launcher import sync_launcher
 from autorecipe.config.origins import Origins
 from autorecipe.config.overlap import apply_comm_overlap
-from autorecipe.config.overrides import parse_overrides
 from autorecipe.config.padding import pad_samples
 from autorecipe.config.precision import apply_precision
 from autorecipe.config.schedule import derive_schedule
@@ -101,7 +99,11 @@ def resolve_config(
     )
     if dataset is not None and takes_preset(recipe, dataset):
         apply_dataset_preset(state, dataset)
-    apply_overrides(state, parse_overrides(overrides, schema, base=state.values))
+    if overrides:
+        from autorecipe.config.apply import apply_overrides
+        from autorecipe.config.overrides import parse_overrides
+
+        apply_overrides(state, parse_overrides(overrides, schema, base=state.values))
     for step in STEPS:
         step(state)
     return RunConfig(

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, MutableMapping
 from typing import Any
 
-from autorecipe.config.grammar import GrammarError, render_value
 from autorecipe.config.traps import get_trap
 from autorecipe.record import dataclass, field, replace
 from autorecipe.schema.field import ConfigSchema
@@ -102,6 +101,8 @@ class Resolution:
 
 def show(value: FieldValue) -> str:
     """Render a value for a message."""
+    from autorecipe.config.grammar import GrammarError, render_value
+
     try:
         text = render_value(value)
     except GrammarError:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from autorecipe.config.grammar import render_value
 from autorecipe.launch.shell import Expression
 from autorecipe.schema.launch import Allocation, Rendezvous, TrainingCommand
 from autorecipe.schema.run import RunConfig
@@ -89,6 +88,8 @@ def _option(name: str, value: str) -> str:
 
 def render_override(path: str, value: FieldValue) -> str:
     """Render one override in the KEY=VALUE grammar."""
+    from autorecipe.config.grammar import render_value
+
     return f"{path}={render_value(value)}"
 
 

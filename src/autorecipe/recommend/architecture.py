@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from autorecipe.errors import EnvironmentProblem, Problem, UsageError
 from autorecipe.schema.card import ModelCard
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 HF_NAMES = {
     "num_layers": ("num_hidden_layers", "n_layer", "num_layers"),

@@ -9,11 +9,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 
-from autorecipe.catalog.files import DATA, read_lines
+from autorecipe.datafiles import data_file, read_lines
 from autorecipe.schema.evidence import Evidence
 from autorecipe.schema.recommendation import Statement
 
-DRIFT = DATA / "index_drift.jsonl"
+DRIFT = data_file("index_drift.jsonl")
 RELEASE = "0.6.2"
 """The release whose recipes the index was compared with."""
 

@@ -8,7 +8,6 @@ number of GPUs.
 from __future__ import annotations
 
 import re
-import string
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -55,26 +54,32 @@ WORDS: Mapping[str, Mapping[str, str]] = {
 }
 
 
-class _Formatter(string.Formatter):
-    def __init__(self, lang: str) -> None:
+class _Fact:
+    """One fact in a sentence; knows how the language writes it."""
+
+    __slots__ = ("lang", "value")
+
+    def __init__(self, value: Any, lang: str) -> None:
+        self.value = value
         self.lang = lang
 
-    def format_field(self, value: Any, format_spec: str) -> str:
-        if format_spec == "gib":
+    def __format__(self, form: str) -> str:
+        value, lang = self.value, self.lang
+        if form == "gib":
             return render_gib(value)
-        if format_spec == "count":
+        if form == "count":
             return render_count(value)
-        if format_spec == "gpus":
-            return f"{value} 台" if self.lang == "ja" else f"{value} GPU" + ("" if value == 1 else "s")
-        if format_spec == "gpu":
+        if form == "gpus":
+            return f"{value} 台" if lang == "ja" else f"{value} GPU" + ("" if value == 1 else "s")
+        if form == "gpu":
             return str(value).upper()
-        if format_spec == "list":
+        if form == "list":
             return ", ".join(str(item) for item in value)
-        if format_spec in ("mode", "topic"):
-            word = WORDS[self.lang].get(str(value), str(value))
+        if form in ("mode", "topic"):
+            word = WORDS[lang].get(str(value), str(value))
             # Japanese sets Latin words off by spaces.
-            return f" {word} " if self.lang == "ja" and word.isascii() else word
-        return str(super().format_field(value, format_spec))
+            return f" {word} " if lang == "ja" and word.isascii() else word
+        return format(value, form)
 
 
 def load_messages(lang: str) -> Mapping[str, str]:
@@ -96,7 +101,7 @@ def render_statement(statement: Statement, lang: str) -> str:
     """
     messages = load_messages(lang)
     try:
-        text = _Formatter(lang).format(messages[statement.code], **statement.facts)
+        text = messages[statement.code].format(**{name: _Fact(value, lang) for name, value in statement.facts.items()})
     except KeyError as error:
         raise InternalError(f"sentence {statement.code!r} lacks {error} in {lang}") from error
     return re.sub(r"(?<=[、。(]) +", "", re.sub(r" {2,}", " ", text)).strip() if lang == "ja" else text

@@ -6,7 +6,6 @@ Start at `find_subject`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from autorecipe.launch.training import render_override
 from autorecipe.recommend.architecture import compare, rank_architectures, read_config
@@ -215,6 +214,8 @@ def _template(asked: str, model: str, differences: Sequence[tuple[str, object, o
 
 
 def _find_by_config(text: str, index: ModelIndex, cards: Mapping[str, ModelCard]) -> Subject:
+    from pathlib import Path
+
     path = Path(text)
     if path.is_dir():
         path = path / "config.json"

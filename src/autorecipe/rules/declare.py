@@ -1,65 +1,27 @@
 """Declaring rules: one call per constraint.
 
 `requires` states a condition and what it needs; `adjusts` states what upstream changes by itself; `computes` wraps a
-function. All read predicates of `expression.py`. Messages name the failing parts and the values they have.
+function. The first two read predicates of `expression.py`. Messages name the failing parts and the values they have.
 """
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable, Iterable, Mapping
-from functools import lru_cache
+from functools import cached_property
 from typing import Any
 
 from autorecipe.rules.context import Context
-from autorecipe.rules.expression import Expression, compile_expression, compile_node
-from autorecipe.rules.release import ReleaseRange
-from autorecipe.rules.repair import propose_fixes
-from autorecipe.rules.rule import BRIDGE, FRAMEWORKS, MBR, MEGATRON_LM, MLM, Breach, Check, Example, Missing, Rule, Verdict
-from autorecipe.rules.wording import render_condition, render_value_of
+from autorecipe.rules.expression import Expression, compile_node, evaluate, paths_of
+from autorecipe.rules.rule import Breach, Check, Declaration, Missing, Rule, Verdict
+from autorecipe.rules.syntax import Join
 from autorecipe.schema import Evidence, Fix, Severity, Stage
 from autorecipe.schema.value import UNKNOWN
 
-FILES = {
-    "tc": "lm:megatron/core/transformer/transformer_config.py",
-    "ar": "lm:megatron/training/arguments.py",
-    "oc": "lm:megatron/core/optimizer/optimizer_config.py",
-    "dc": "lm:megatron/core/distributed/distributed_data_parallel_config.py",
-    "bc": "br:src/megatron/bridge/training/config.py",
-    "bs": "br:src/megatron/bridge/training/setup.py",
-    "bk": "br:src/megatron/bridge/training/checkpointing.py",
-    "bo": "br:src/megatron/bridge/training/comm_overlap.py",
-    "bm": "br:src/megatron/bridge/training/mixed_precision.py",
-    "rr": "br:scripts/training/run_recipe.py",
-    "rn": "br:scripts/training/recipe_runner.py",
-}
-"""Short names of the files that most rules come from."""
+ALWAYS = "True"
 
 
-def requires(
-    rule_id: str,
-    aliases: str,
-    title: str,
-    *,
-    need: str | Iterable[str],
-    bad: str,
-    good: str,
-    source: str,
-    why: str,
-    when: str = "True",
-    severity: Severity = Severity.ERROR,
-    stage: Stage = Stage.FINALIZE,
-    frameworks: tuple[str, ...] = (),
-    core: str = "",
-    bridge: str = "",
-    fixes: Iterable[Mapping[str, Any]] = (),
-    note: str = "",
-    legal: Mapping[str, Any] | None = None,
-    evidence: Evidence = Evidence.ENFORCED_UPSTREAM,
-    hint: str = "",
-    derive_fixes: bool = True,
-) -> Rule:
-    """Declare that `need` (one or several predicates) must hold when `when` does.
+class Requirement(Rule):
+    """A condition and what it needs.
 
     Args:
         rule_id: stable id.
@@ -83,121 +45,222 @@ def requires(
         hint: one thing to do next.
         derive_fixes: whether ways out may be derived from the predicates.
     """
-    condition = compile_expression(when)
-    needs = [compile_expression(text) for text in ([need] if isinstance(need, str) else need)]
-    stated = tuple(Fix(overrides=dict(change), note=note) for change in fixes)
 
-    def check(context: Context) -> Iterable[Verdict]:
-        if not condition.evaluate(context):
-            return
+    def __init__(
+        self,
+        rule_id: str,
+        aliases: str,
+        title: str,
+        *,
+        need: str | Iterable[str],
+        bad: str,
+        good: str,
+        source: str,
+        why: str,
+        when: str = ALWAYS,
+        severity: Severity = Severity.ERROR,
+        stage: Stage = Stage.FINALIZE,
+        frameworks: tuple[str, ...] = (),
+        core: str = "",
+        bridge: str = "",
+        fixes: Iterable[Mapping[str, Any]] = (),
+        note: str = "",
+        legal: Mapping[str, Any] | None = None,
+        evidence: Evidence = Evidence.ENFORCED_UPSTREAM,
+        hint: str = "",
+        derive_fixes: bool = True,
+    ) -> None:
+        declared: Declaration = {
+            "severity": severity,
+            "stage": stage,
+            "why": why,
+            "source": source,
+            "evidence": evidence,
+            "frameworks": frameworks,
+            "core": core,
+            "bridge": bridge,
+            "bad": bad,
+            "good": good,
+        }
+        super().__init__(rule_id, aliases, title, declared)
+        self._when = when
+        self._needs = (need,) if isinstance(need, str) else tuple(need)
+        self._fixes = fixes
+        self._note = note
+        self._legal = legal
+        self._hint = hint
+        self._derive_fixes = derive_fixes
+
+    @property
+    def predicates(self) -> tuple[str, ...]:
+        """The condition and the needs, as written."""
+        return (self._when, *self._needs)
+
+    def check(self, context: Context) -> Iterable[Verdict]:
+        """Return a breach that names the failing needs, or what is not known."""
+        if self._when != ALWAYS and not evaluate(self._when, context):
+            return ()
         failing, unknown = [], []
-        for expression in needs:
-            value = expression.evaluate(context)
+        for text in self._needs:
+            value = evaluate(text, context)
             if value is UNKNOWN:
-                unknown.append(expression)
+                unknown.append(text)
             elif not value:
-                failing.append(expression)
+                failing.append(text)
         if failing:
-            yield Breach(
-                message=title + "".join(f"{mark} {text}" for mark, text in _reasons(failing, context)),
-                legal=legal or {},
-                fixes=_unique(stated + _derived_fixes(condition, failing, context, note)) if derive_fixes else stated,
-                hint=hint,
-                facts={"failing": [expression.text for expression in failing]} if len(needs) > 1 else {},
-            )
-        elif unknown:
-            paths = dict.fromkeys(path for expression in unknown for path in expression.paths)
-            yield Missing(paths=tuple(path for path in paths if _is_unknown(path, context)) or tuple(paths))
+            return (self._breach([Expression(text) for text in failing], context),)
+        if unknown:
+            paths = dict.fromkeys(path for text in unknown for path in Expression(text).paths)
+            return (Missing(paths=tuple(path for path in paths if _is_unknown(path, context)) or tuple(paths)),)
+        return ()
 
-    def state() -> str:
-        formula = "; ".join(render_condition(expression.node) for expression in needs)
-        return formula if when == "True" else f"{render_condition(condition.node)} -> {formula}"
+    def _breach(self, failing: list[Expression], context: Context) -> Breach:
+        fixes = tuple(Fix(overrides=dict(change), note=self._note) for change in self._fixes)
+        if self._derive_fixes:
+            fixes = _unique(fixes + self._derived_fixes(failing, context))
+        return Breach(
+            message=self.title + "".join(f"{mark} {text}" for mark, text in _reasons(failing, context)),
+            legal=self._legal or {},
+            fixes=fixes,
+            hint=self._hint,
+            facts={"failing": [expression.text for expression in failing]} if len(self._needs) > 1 else {},
+        )
 
-    def reads() -> tuple[str, ...]:
-        return tuple(dict.fromkeys([*condition.paths, *(path for item in needs for path in item.paths)]))
+    def _derived_fixes(self, failing: list[Expression], context: Context) -> tuple[Fix, ...]:
+        from autorecipe.rules.repair import propose_fixes
 
-    return make_rule(
-        rule_id,
-        aliases,
-        title,
-        check=check,
-        severity=severity,
-        stage=stage,
-        state=state,
-        why=why,
-        source=source,
-        evidence=evidence,
-        frameworks=frameworks,
-        core=core,
-        bridge=bridge,
-        reads=reads,
-        bad=bad,
-        good=good,
-    )
+        when = None if self._when == ALWAYS else Expression(self._when).node
+        proposals = propose_fixes(when, [expression.node for expression in failing], context)
+        return tuple(Fix(overrides=fix.overrides, note=self._note) for fix in proposals)
+
+    @cached_property
+    def formula(self) -> str:
+        """The condition and the needs, in words."""
+        from autorecipe.rules.wording import render_condition
+
+        needs = "; ".join(render_condition(Expression(text).node) for text in self._needs)
+        return needs if self._when == ALWAYS else f"{render_condition(Expression(self._when).node)} -> {needs}"
+
+    @cached_property
+    def paths(self) -> tuple[str, ...]:
+        """Paths of the condition and the needs."""
+        return tuple(dict.fromkeys(path for text in self.predicates for path in Expression(text).paths))
 
 
-def adjusts(
-    rule_id: str,
-    aliases: str,
-    title: str,
-    *,
-    when: str,
-    effective: Mapping[str, Any],
-    bad: str,
-    good: str,
-    source: str,
-    why: str,
-    severity: Severity = Severity.AUTO_FIX,
-    stage: Stage = Stage.FINALIZE,
-    frameworks: tuple[str, ...] = (),
-    core: str = "",
-    bridge: str = "",
-    hint: str = "",
-    fixes: Iterable[Mapping[str, Any]] = (),
-    evidence: Evidence = Evidence.ENFORCED_UPSTREAM,
-) -> Rule:
-    """Declare that upstream replaces values when `when` holds.
+class Adjustment(Rule):
+    """What upstream replaces by itself when a condition holds.
 
     Args:
+        when: predicate.
         effective: path -> value that upstream will use; a text that starts with `=` is an expression.
-        (others): as in `requires`.
+        (others): as in `Requirement`.
     """
-    condition = compile_expression(when)
-    computed = {
-        path: compile_expression(value[1:]).evaluate if isinstance(value, str) and value.startswith("=") else None
-        for path, value in effective.items()
-    }
-    stated = tuple(Fix(overrides=dict(change)) for change in fixes)
 
-    def check(context: Context) -> Iterable[Verdict]:
-        if not condition.evaluate(context):
-            return
+    def __init__(
+        self,
+        rule_id: str,
+        aliases: str,
+        title: str,
+        *,
+        when: str,
+        effective: Mapping[str, Any],
+        bad: str,
+        good: str,
+        source: str,
+        why: str,
+        severity: Severity = Severity.AUTO_FIX,
+        stage: Stage = Stage.FINALIZE,
+        frameworks: tuple[str, ...] = (),
+        core: str = "",
+        bridge: str = "",
+        hint: str = "",
+        fixes: Iterable[Mapping[str, Any]] = (),
+        evidence: Evidence = Evidence.ENFORCED_UPSTREAM,
+    ) -> None:
+        declared: Declaration = {
+            "severity": severity,
+            "stage": stage,
+            "why": why,
+            "source": source,
+            "evidence": evidence,
+            "frameworks": frameworks,
+            "core": core,
+            "bridge": bridge,
+            "bad": bad,
+            "good": good,
+        }
+        super().__init__(rule_id, aliases, title, declared)
+        self._when = when
+        self._effective = effective
+        self._fixes = fixes
+        self._hint = hint
+
+    @property
+    def predicates(self) -> tuple[str, ...]:
+        """The condition and the computed values, as written."""
+        return (self._when, *(value[1:] for value in self._effective.values() if _is_computed(value)))
+
+    def check(self, context: Context) -> Iterable[Verdict]:
+        """Return what upstream will use where the condition holds."""
+        if not evaluate(self._when, context):
+            return ()
         values: dict[str, Any] = {}
-        for path, value in effective.items():
-            function = computed[path]
-            result = function(context) if function else value
+        for path, value in self._effective.items():
+            result = evaluate(value[1:], context) if _is_computed(value) else value
             values[path] = "unknown" if result is UNKNOWN else result
         shown = ", ".join(f"{path}={show(value)}" for path, value in values.items())
-        yield Breach(message=f"{title}: upstream uses {shown}" if shown else title, effective=values, fixes=stated, hint=hint)
+        message = f"{self.title}: upstream uses {shown}" if shown else self.title
+        fixes = tuple(Fix(overrides=dict(change)) for change in self._fixes)
+        return (Breach(message=message, effective=values, fixes=fixes, hint=self._hint),)
 
-    return make_rule(
-        rule_id,
-        aliases,
-        title,
-        check=check,
-        severity=severity,
-        stage=stage,
-        state=lambda: f"{render_condition(condition.node)} -> {_assigned(effective)}",
-        why=why,
-        source=source,
-        evidence=evidence,
-        frameworks=frameworks,
-        core=core,
-        bridge=bridge,
-        reads=lambda: tuple(dict.fromkeys([*condition.paths, *effective])),
-        bad=bad,
-        good=good,
-    )
+    @cached_property
+    def formula(self) -> str:
+        """The condition and the values, in words."""
+        from autorecipe.rules.wording import render_condition
+
+        return f"{render_condition(Expression(self._when).node)} -> {_assigned(self._effective)}"
+
+    @cached_property
+    def paths(self) -> tuple[str, ...]:
+        """Paths of the condition, and those that are replaced."""
+        return tuple(dict.fromkeys([*Expression(self._when).paths, *self._effective]))
+
+
+class Computation(Rule):
+    """A function that looks at the context itself.
+
+    Args:
+        function: gives verdicts.
+        formula: what it checks, in words or symbols.
+        reads: paths, space-separated.
+        (others): as in `Rule`.
+    """
+
+    def __init__(
+        self, rule_id: str, aliases: str, title: str, declared: Declaration, *, function: Check, formula: str, reads: str
+    ) -> None:
+        super().__init__(rule_id, aliases, title, declared)
+        self._function = function
+        self._formula = formula
+        self._reads = reads
+
+    def check(self, context: Context) -> Iterable[Verdict]:
+        """Return what the function finds."""
+        return self._function(context)
+
+    @cached_property
+    def formula(self) -> str:
+        """As declared."""
+        return self._formula
+
+    @cached_property
+    def paths(self) -> tuple[str, ...]:
+        """As declared; bare names are model fields."""
+        return tuple(path if "." in path else f"model.{path}" for path in self._reads.split())
+
+
+requires = Requirement
+adjusts = Adjustment
 
 
 def computes(
@@ -218,77 +281,32 @@ def computes(
     bridge: str = "",
     evidence: Evidence = Evidence.ENFORCED_UPSTREAM,
 ) -> Callable[[Check], Rule]:
-    """Turn a function of a context into a rule; arguments as in `requires`, `paths` space-separated."""
-
-    def decorate(check: Check) -> Rule:
-        return make_rule(
-            rule_id,
-            aliases,
-            title,
-            check=check,
-            severity=severity,
-            stage=stage,
-            state=lambda: formula,
-            why=why,
-            source=source,
-            evidence=evidence,
-            frameworks=frameworks,
-            core=core,
-            bridge=bridge,
-            reads=lambda: tuple(path if "." in path else f"model.{path}" for path in paths.split()),
-            bad=bad,
-            good=good,
-        )
-
-    return decorate
+    """Turn a function of a context into a rule; arguments as in `Requirement`, `paths` space-separated."""
+    declared: Declaration = {
+        "severity": severity,
+        "stage": stage,
+        "why": why,
+        "source": source,
+        "evidence": evidence,
+        "frameworks": frameworks,
+        "core": core,
+        "bridge": bridge,
+        "bad": bad,
+        "good": good,
+    }
+    return lambda check: Computation(rule_id, aliases, title, declared, function=check, formula=formula, reads=paths)
 
 
-def make_rule(
-    rule_id: str,
-    aliases: str,
-    title: str,
-    *,
-    check: Check,
-    severity: Severity,
-    stage: Stage,
-    state: Callable[[], str],
-    why: str,
-    source: str,
-    evidence: Evidence,
-    frameworks: tuple[str, ...],
-    core: str,
-    bridge: str,
-    reads: Callable[[], tuple[str, ...]],
-    bad: str,
-    good: str,
-) -> Rule:
-    """Build a rule from declared text."""
-    names = tuple(aliases.split())
-    return Rule(
-        id=rule_id,
-        title=title,
-        severity=severity,
-        stage=stage,
-        check=check,
-        state=state,
-        why=why,
-        cite=lambda: _source(source),
-        evidence=evidence,
-        aliases=names,
-        frameworks=frameworks or _frameworks(names),
-        core=_range(core),
-        bridge=_range(bridge),
-        reads=reads,
-        bad=Example(words=bad),
-        good=Example(words=good),
-    )
+def _is_computed(value: Any) -> bool:
+    return isinstance(value, str) and value.startswith("=")
 
 
 def _assigned(effective: Mapping[str, Any]) -> str:
+    from autorecipe.rules.wording import render_value_of
+
     texts = []
     for path, value in effective.items():
-        computed = isinstance(value, str) and value.startswith("=")
-        texts.append(f"{path} := {render_value_of(compile_expression(value[1:]).node) if computed else show(value)}")
+        texts.append(f"{path} := {render_value_of(Expression(value[1:]).node) if _is_computed(value) else show(value)}")
     return ", ".join(texts) or "upstream adapts"
 
 
@@ -301,44 +319,6 @@ def show(value: Any) -> str:
     if isinstance(value, list | tuple):
         return "[" + ",".join(show(item) for item in value) + "]"
     return str(value)
-
-
-def _frameworks(aliases: tuple[str, ...]) -> tuple[str, ...]:
-    kinds = {alias.split("-")[0] for alias in aliases} & {"MLM", "MC", "BR"}
-    if kinds == {"MLM"}:
-        return (MEGATRON_LM,)
-    if kinds == {"BR"}:
-        return (BRIDGE,)
-    return FRAMEWORKS
-
-
-def _source(text: str) -> str:
-    parts = []
-    for part in text.split("+"):
-        part = part.strip()
-        short, _, rest = part.partition(":")
-        if short in FILES:
-            part = f"{FILES[short]}:{rest}"
-        if part.startswith("br:"):
-            parts.append(f"{part[3:]} @ {MBR}")
-        elif part.startswith("lm:"):
-            parts.append(f"{part[3:]} @ {MLM}")
-        else:
-            parts.append(part)
-    return "; ".join(parts)
-
-
-@lru_cache(maxsize=64)
-def _range(text: str) -> ReleaseRange:
-    since = until = ""
-    for part in text.split():
-        if part.startswith(">="):
-            since = part[2:]
-        elif part.startswith("<"):
-            until = part[1:]
-        else:
-            raise ValueError(f"not a release range: {text}")
-    return ReleaseRange(since=since, until=until)
 
 
 def _is_unknown(path: str, context: Context) -> bool:
@@ -355,12 +335,14 @@ def _reasons(failing: list[Expression], context: Context) -> list[tuple[str, str
 
 def _describe(expression: Expression, context: Context) -> str:
     """Say what is needed and which values stand against it, naming failing parts of a conjunction alone."""
+    from autorecipe.rules.wording import render_condition
+
     node = expression.node
-    parts = node.values if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And) else [node]
+    parts = node.parts if isinstance(node, Join) and node.word == "and" else (node,)
     failing = [part for part in parts if compile_node(part)(context) is not UNKNOWN and not compile_node(part)(context)] or parts
     text = " and ".join(render_condition(part) for part in failing)
     values = []
-    for path in dict.fromkeys(path for part in failing for path in compile_expression(ast.unparse(part)).paths):
+    for path in dict.fromkeys(path for part in failing for path in paths_of(part)):
         value = current(path, context)
         if value is not UNKNOWN:
             values.append(f"{path}={show(value)}")
@@ -391,9 +373,3 @@ def _unique(fixes: tuple[Fix, ...]) -> tuple[Fix, ...]:
         if all(fix.overrides != other.overrides for other in kept):
             kept.append(fix)
     return tuple(kept)
-
-
-def _derived_fixes(condition: Expression, failing: list[Expression], context: Context, note: str) -> tuple[Fix, ...]:
-    when = None if condition.text == "True" else condition.node
-    proposals = propose_fixes(when, [expression.node for expression in failing], context)
-    return tuple(Fix(overrides=fix.overrides, note=note) for fix in proposals)

@@ -8,8 +8,6 @@ is false. Leaves out: messages (`declare`) and fixes (`repair`).
 
 from __future__ import annotations
 
-import ast
-import math
 import operator
 from collections.abc import Callable, Iterator
 from functools import cached_property, lru_cache
@@ -17,8 +15,22 @@ from typing import Any
 
 from autorecipe.rules.context import Context
 from autorecipe.rules.derived import AXIS_PATHS, DERIVED
+from autorecipe.rules.functions import FUNCTIONS
 from autorecipe.rules.release import AtLeast
-from autorecipe.rules.spelling import dtype_name, plain_name
+from autorecipe.rules.syntax import (
+    Arithmetic,
+    Call,
+    Compare,
+    Constant,
+    Items,
+    Join,
+    Name,
+    Negative,
+    Node,
+    Not,
+    parse,
+    plain_value,
+)
 from autorecipe.schema.value import UNKNOWN
 
 SECTIONS = ("mixed_precision", "comm_overlap", "peft", "dataset")
@@ -29,65 +41,60 @@ TRANSPARENT = ("get", "on", "name", "dtype", "lower")
 
 Evaluate = Callable[[Context], Any]
 
-ORDER = {ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt, ast.GtE: operator.ge}
+ORDER = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 ARITHMETIC = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.FloorDiv: operator.floordiv,
-    ast.Mod: operator.mod,
-    ast.Div: operator.truediv,
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "//": operator.floordiv,
+    "%": operator.mod,
+    "/": operator.truediv,
 }
 
 
 class Expression:
-    """A predicate, read no further than asked: of `A and B`, `B` is compiled when `A` first holds.
-
-    Most rules do not apply to most configurations, and reading all of them would cost more than the rest of an answer.
+    """A predicate to be read, not judged (see `evaluate`).
 
     Args:
-        text: as written; a mistake in it is our own bug and raises `ValueError` or `SyntaxError` when it is read.
+        text: as written; a mistake in it is our own bug and raises `ValueError` when it is read.
     """
 
     def __init__(self, text: str) -> None:
         self.text = text.strip()
 
     @cached_property
-    def node(self) -> ast.expr:
+    def node(self) -> Node:
         """The syntax tree of the whole, found to be in the language."""
-        node = _parse(self.text)
-        _compile(node)
+        node = parse(self.text)
+        compile_node(node)
         return node
 
     @cached_property
     def paths(self) -> tuple[str, ...]:
         """What it reads, in order of appearance."""
-        return tuple(dict.fromkeys(_paths(self.node)))
-
-    @cached_property
-    def _parts(self) -> tuple[str, ...]:
-        return split_conjunction(self.text)
-
-    def evaluate(self, context: Context) -> Any:
-        """Return True, False, another value, or `UNKNOWN`."""
-        parts = self._parts
-        if len(parts) == 1:
-            return _compile_text(parts[0])(context)
-        unknown = False
-        for part in parts:
-            value = _compile_text(part)(context)
-            if value is UNKNOWN:
-                unknown = True
-            elif not value:
-                return False
-        return UNKNOWN if unknown else True
+        return tuple(dict.fromkeys(paths_of(self.node)))
 
 
-def compile_expression(text: str) -> Expression:
-    """Return a predicate; it is compiled when first used."""
-    return Expression(text)
+def evaluate(text: str, context: Context) -> Any:
+    """Return True, False, another value, or `UNKNOWN`.
+
+    A predicate is read no further than asked: of `A and B`, `B` is compiled when `A` first holds. Most rules do not apply to most
+    configurations, and reading all of them would cost more than the rest of an answer.
+    """
+    parts = split_conjunction(text)
+    if len(parts) == 1:
+        return _compile_text(parts[0])(context)
+    unknown = False
+    for part in parts:
+        value = _compile_text(part)(context)
+        if value is UNKNOWN:
+            unknown = True
+        elif not value:
+            return False
+    return UNKNOWN if unknown else True
 
 
+@lru_cache(maxsize=4096)
 def split_conjunction(text: str) -> tuple[str, ...]:
     """Split `A and B` into its parts, without a parser; a text of any other form is one part."""
     parts: list[str] = []
@@ -120,84 +127,76 @@ def _has_bare_or(text: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def _compile_text(text: str) -> Evaluate:
-    return _compile(_parse(text))
+    return compile_node(parse(text))
 
 
-def _parse(text: str) -> ast.expr:
-    return ast.parse(text, mode="eval").body
-
-
-def compile_node(node: ast.expr) -> Evaluate:
-    """Compile a part of an expression."""
-    return _compile(node)
-
-
-def path_of(node: ast.expr) -> str | None:
+def path_of(node: Node) -> str | None:
     """Return the configuration path that a node names, seen through `get(...)` and its like, or None."""
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in TRANSPARENT and node.args:
-        return path_of(node.args[0])
-    if isinstance(node, ast.Name):
-        if node.id in SECTIONS:
-            return node.id
-        return AXIS_PATHS.get(node.id) if node.id.isupper() else f"model.{node.id}"
-    if isinstance(node, ast.Attribute):
-        parts = [node.attr]
-        inner = node.value
-        while isinstance(inner, ast.Attribute):
-            parts.append(inner.attr)
-            inner = inner.value
-        if isinstance(inner, ast.Name):
-            return ".".join([inner.id, *reversed(parts)])
-    return None
+    if isinstance(node, Call) and node.name in TRANSPARENT and node.arguments:
+        return path_of(node.arguments[0])
+    if not isinstance(node, Name):
+        return None
+    text = node.text
+    if "." in text or text in SECTIONS:
+        return text
+    return AXIS_PATHS.get(text) if text.isupper() else f"model.{text}"
 
 
-def _paths(node: ast.AST) -> Iterator[str]:
-    if isinstance(node, ast.Call):
-        looks = isinstance(node.func, ast.Name) and node.func.id == "found"
-        for argument in node.args:
-            yield from (f"found.{path}" if looks else path for path in _paths(argument))
-        return
-    if isinstance(node, ast.Name | ast.Attribute):
+def paths_of(node: Node) -> Iterator[str]:
+    """Yield the paths that a node reads."""
+    if isinstance(node, Call):
+        for argument in node.arguments:
+            yield from (f"found.{path}" if node.name == "found" else path for path in paths_of(argument))
+    elif isinstance(node, Name):
         path = path_of(node)
         if path:
             yield path
-        return
-    for child in ast.iter_child_nodes(node):
-        yield from _paths(child)
+    else:
+        for child in _children(node):
+            yield from paths_of(child)
 
 
-def _compile(node: ast.expr) -> Evaluate:
-    if isinstance(node, ast.BoolOp):
-        return _compile_bool(node)
-    if isinstance(node, ast.UnaryOp):
-        return _compile_unary(node)
-    if isinstance(node, ast.Compare):
-        return _compile_compare(node)
-    if isinstance(node, ast.BinOp):
-        return _compile_arithmetic(node)
-    if isinstance(node, ast.Constant):
-        value = node.value
-        return lambda context: value
-    if isinstance(node, ast.Tuple | ast.List | ast.Set):
-        if all(isinstance(item, ast.Constant) for item in node.elts):
-            constants = tuple(item.value for item in node.elts if isinstance(item, ast.Constant))
-            return lambda context: constants
-        items = [_compile(item) for item in node.elts]
-        return lambda context: tuple(item(context) for item in items)
-    if isinstance(node, ast.Call):
-        return _compile_call(node)
-    return _compile_reference(node)
+def _children(node: Node) -> tuple[Node, ...]:
+    if isinstance(node, Join):
+        return node.parts
+    if isinstance(node, Compare):
+        return (node.left, *node.rights)
+    if isinstance(node, Arithmetic):
+        return (node.left, node.right)
+    if isinstance(node, Items):
+        return node.items
+    return (node.inner,) if isinstance(node, Not | Negative) else ()
 
 
-def _compile_reference(node: ast.expr) -> Evaluate:
-    if isinstance(node, ast.Name) and node.id.isupper():
-        name = node.id
+def compile_node(node: Node) -> Evaluate:
+    """Compile a part of an expression.
+
+    Raises:
+        ValueError: an unknown function or derived name.
+    """
+    return COMPILERS[type(node)](node)
+
+
+def _compile_constant(node: Constant) -> Evaluate:
+    value = node.value
+    return lambda context: value
+
+
+def _compile_items(node: Items) -> Evaluate:
+    if all(isinstance(item, Constant) for item in node.items):
+        constants = plain_value(node)
+        return lambda context: constants
+    items = [compile_node(item) for item in node.items]
+    return lambda context: tuple(item(context) for item in items)
+
+
+def _compile_name(node: Name) -> Evaluate:
+    name = node.text
+    if name.isupper():
         if name not in DERIVED:
             raise ValueError(f"unknown derived name {name}")
         return lambda context: context.derived(name)
-    path = path_of(node)
-    if path is None:
-        raise ValueError(f"not allowed in a rule: {ast.unparse(node)}")
+    path = name if "." in name or name in SECTIONS else f"model.{name}"
     space, _, rest = path.partition(".")
     if space == "env":
         return lambda context: context.env(rest)
@@ -208,9 +207,9 @@ def _compile_reference(node: ast.expr) -> Evaluate:
     return lambda context: context.values.get(path, UNKNOWN)
 
 
-def _compile_bool(node: ast.BoolOp) -> Evaluate:
-    parts = [_compile(part) for part in node.values]
-    decisive = isinstance(node.op, ast.Or)
+def _compile_join(node: Join) -> Evaluate:
+    parts = [compile_node(part) for part in node.parts]
+    decisive = node.word == "or"
 
     def evaluate(context: Context) -> Any:
         unknown = False
@@ -225,25 +224,26 @@ def _compile_bool(node: ast.BoolOp) -> Evaluate:
     return evaluate
 
 
-def _compile_unary(node: ast.UnaryOp) -> Evaluate:
-    inner = _compile(node.operand)
-    if isinstance(node.op, ast.Not):
+def _compile_not(node: Not) -> Evaluate:
+    inner = compile_node(node.inner)
 
-        def negate(context: Context) -> Any:
-            value = inner(context)
-            return UNKNOWN if value is UNKNOWN else not value
+    def negate(context: Context) -> Any:
+        value = inner(context)
+        return UNKNOWN if value is UNKNOWN else not value
 
-        return negate
-    if isinstance(node.op, ast.USub):
-        return lambda context: -inner(context)
-    raise ValueError(f"not allowed in a rule: {ast.unparse(node)}")
+    return negate
 
 
-def _compile_compare(node: ast.Compare) -> Evaluate:
-    if len(node.ops) == 1:
+def _compile_negative(node: Negative) -> Evaluate:
+    inner = compile_node(node.inner)
+    return lambda context: -inner(context)
+
+
+def _compile_compare(node: Compare) -> Evaluate:
+    if len(node.operators) == 1:
         return _compile_single(node)
-    operands = [_compile(item) for item in (node.left, *node.comparators)]
-    tests = [_comparison(op) for op in node.ops]
+    operands = [compile_node(item) for item in (node.left, *node.rights)]
+    tests = [_comparison(operator) for operator in node.operators]
 
     def evaluate(context: Context) -> Any:
         left = operands[0](context)
@@ -260,10 +260,10 @@ def _compile_compare(node: ast.Compare) -> Evaluate:
     return evaluate
 
 
-def _compile_single(node: ast.Compare) -> Evaluate:
-    left, right = _compile(node.left), _compile(node.comparators[0])
-    op = node.ops[0]
-    test = _comparison(op)
+def _compile_single(node: Compare) -> Evaluate:
+    left, right = compile_node(node.left), compile_node(node.rights[0])
+    sign = node.operators[0]
+    test = _comparison(sign)
 
     def evaluate(context: Context) -> Any:
         first = left(context)
@@ -271,37 +271,25 @@ def _compile_single(node: ast.Compare) -> Evaluate:
             return UNKNOWN
         second = right(context)
         if isinstance(first, AtLeast):
-            return _against_bound(first, second, op)
+            return _against_bound(first, second, sign)
         return UNKNOWN if second is UNKNOWN else test(first, second)
 
     return evaluate
 
 
-def _against_bound(bound: AtLeast, other: Any, op: ast.cmpop) -> Any:
+def _against_bound(bound: AtLeast, other: Any, sign: str) -> Any:
     """Compare a lower bound: decided where it is high enough, `UNKNOWN` elsewhere."""
     if not isinstance(other, tuple) or not bound.is_at_least(other):
         return UNKNOWN
-    return {ast.GtE: True, ast.Lt: False}.get(type(op), UNKNOWN)
+    return {">=": True, "<": False}.get(sign, UNKNOWN)
 
 
-def _comparison(op: ast.cmpop) -> Callable[[Any, Any], bool]:
-    if isinstance(op, ast.Eq):
-        return lambda left, right: bool(left == right)
-    if isinstance(op, ast.NotEq):
-        return lambda left, right: bool(left != right)
-    if isinstance(op, ast.In):
-        return _contained
-    if isinstance(op, ast.NotIn):
-        return lambda left, right: not _contained(left, right)
-    compare = ORDER[type(op)]
+def _equal(left: Any, right: Any) -> bool:
+    return bool(left == right)
 
-    def ordered(left: Any, right: Any) -> bool:
-        try:
-            return bool(compare(left, right))
-        except TypeError:
-            return False
 
-    return ordered
+def _different(left: Any, right: Any) -> bool:
+    return bool(left != right)
 
 
 def _contained(item: Any, container: Any) -> bool:
@@ -311,9 +299,36 @@ def _contained(item: Any, container: Any) -> bool:
         return False
 
 
-def _compile_arithmetic(node: ast.BinOp) -> Evaluate:
-    left, right = _compile(node.left), _compile(node.right)
-    apply = ARITHMETIC[type(node.op)]
+def _missing(item: Any, container: Any) -> bool:
+    return not _contained(item, container)
+
+
+def _ordered(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], bool]:
+    def ordered(left: Any, right: Any) -> bool:
+        try:
+            return bool(compare(left, right))
+        except TypeError:
+            return False
+
+    return ordered
+
+
+TESTS = {
+    "==": _equal,
+    "!=": _different,
+    "in": _contained,
+    "not in": _missing,
+    **{sign: _ordered(compare) for sign, compare in ORDER.items()},
+}
+
+
+def _comparison(sign: str) -> Callable[[Any, Any], bool]:
+    return TESTS[sign]
+
+
+def _compile_arithmetic(node: Arithmetic) -> Evaluate:
+    left, right = compile_node(node.left), compile_node(node.right)
+    apply = ARITHMETIC[node.operator]
 
     def evaluate(context: Context) -> Any:
         first, second = left(context), right(context)
@@ -327,42 +342,9 @@ def _compile_arithmetic(node: ast.BinOp) -> Evaluate:
     return evaluate
 
 
-def _items(value: Any) -> tuple[str, ...]:
-    if value in (None, "", (), []):
-        return ()
-    return tuple(plain_name(item) for item in (value if isinstance(value, list | tuple | set) else [value]))
-
-
-def _release(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split("."))
-
-
-FUNCTIONS: dict[str, Callable[..., Any]] = {
-    "isset": lambda value: value is not None,
-    "unset": lambda value: value is None,
-    "empty": lambda value: value in (None, "", (), [], {}),
-    "has": lambda value, *names: any(name in _items(value) for name in names),
-    "within": lambda value, allowed: set(_items(value)) <= set(allowed),
-    "count": lambda value: len(value) if isinstance(value, list | tuple | set | dict | str) else 0,
-    "islist": lambda value: isinstance(value, list | tuple),
-    "istext": lambda value: isinstance(value, str),
-    "isnumber": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
-    "name": lambda value: None if value is None else plain_name(value),
-    "dtype": lambda value: None if value is None else dtype_name(value),
-    "lower": lambda value: "" if value is None else str(value).lower(),
-    "product": lambda value: math.prod(value) if isinstance(value, list | tuple) else value,
-    "version": lambda text: _release(text),
-    "contains": lambda value, text: text in str(value) if value is not None else False,
-    "lcm": lambda *values: math.lcm(*(value for value in values if isinstance(value, int))),
-}
-"""Functions over values; an unknown argument makes the result unknown."""
-
-
-def _compile_call(node: ast.Call) -> Evaluate:
-    if not isinstance(node.func, ast.Name):
-        raise ValueError(f"not allowed in a rule: {ast.unparse(node)}")
-    arguments = [_compile(argument) for argument in node.args]
-    if node.func.id == "found":
+def _compile_call(node: Call) -> Evaluate:
+    arguments = [compile_node(argument) for argument in node.arguments]
+    if node.name == "found":
         target = arguments[0]
 
         def look(context: Context) -> Any:
@@ -370,7 +352,7 @@ def _compile_call(node: ast.Call) -> Evaluate:
             return path if path is None or path is UNKNOWN else context.found.get(str(path), UNKNOWN)
 
         return look
-    if node.func.id == "get":
+    if node.name == "get":
         inner = arguments[0]
 
         def known(context: Context) -> Any:
@@ -378,7 +360,7 @@ def _compile_call(node: ast.Call) -> Evaluate:
             return None if value is UNKNOWN else value
 
         return known
-    if node.func.id == "on":
+    if node.name == "on":
         target = arguments[0]
 
         def is_on(context: Context) -> Any:
@@ -386,7 +368,9 @@ def _compile_call(node: ast.Call) -> Evaluate:
             return False if value is UNKNOWN else bool(value)
 
         return is_on
-    function = FUNCTIONS[node.func.id]
+    function = FUNCTIONS.get(node.name)
+    if function is None:
+        raise ValueError(f"unknown function {node.name}")
     if len(arguments) == 1:
         only = arguments[0]
 
@@ -401,3 +385,16 @@ def _compile_call(node: ast.Call) -> Evaluate:
         return UNKNOWN if any(value is UNKNOWN for value in values) else function(*values)
 
     return evaluate
+
+
+COMPILERS: dict[type[Node], Callable[[Any], Evaluate]] = {
+    Constant: _compile_constant,
+    Name: _compile_name,
+    Items: _compile_items,
+    Join: _compile_join,
+    Not: _compile_not,
+    Negative: _compile_negative,
+    Compare: _compile_compare,
+    Arithmetic: _compile_arithmetic,
+    Call: _compile_call,
+}

@@ -6,7 +6,6 @@ it is switched off. Proposals are only candidates: `check.py` keeps those that h
 
 from __future__ import annotations
 
-import ast
 import itertools
 import re
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from typing import Any
 from autorecipe.rules.context import Context
 from autorecipe.rules.derived import AXIS_PATHS
 from autorecipe.rules.expression import compile_node, path_of
+from autorecipe.rules.syntax import Arithmetic, Call, Compare, Join, Name, Node, Not, plain_value
 from autorecipe.schema import Fix
 from autorecipe.schema.value import UNKNOWN
 
@@ -43,7 +43,7 @@ ESSENTIAL = frozenset(
 Change = dict[str, Any]
 
 
-def propose_fixes(when: ast.expr | None, needs: list[ast.expr], context: Context) -> tuple[Fix, ...]:
+def propose_fixes(when: Node | None, needs: list[Node], context: Context) -> tuple[Fix, ...]:
     """Return candidate fixes: meet all failing needs at once, or switch the condition off."""
     options = [list(itertools.islice(meet(need, context), LIMIT)) for need in needs]
     changes: list[Change] = []
@@ -62,11 +62,11 @@ def propose_fixes(when: ast.expr | None, needs: list[ast.expr], context: Context
     return tuple(Fix(overrides=change) for change in unique)
 
 
-def meet(node: ast.expr, context: Context) -> Iterator[Change]:
+def meet(node: Node, context: Context) -> Iterator[Change]:
     """Yield changes that make an expression true."""
-    if isinstance(node, ast.BoolOp):
-        parts = [part for part in node.values if compile_node(part)(context) is not True]
-        if isinstance(node.op, ast.Or):
+    if isinstance(node, Join):
+        parts = [part for part in node.parts if compile_node(part)(context) is not True]
+        if node.word == "or":
             for part in parts:
                 yield from meet(part, context)
             return
@@ -77,21 +77,21 @@ def meet(node: ast.expr, context: Context) -> Iterator[Change]:
                 merged |= change
             yield merged
         return
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        yield from deny(node.operand, context)
+    if isinstance(node, Not):
+        yield from deny(node.inner, context)
         return
-    if isinstance(node, ast.Compare) and len(node.ops) == 1:
+    if isinstance(node, Compare) and len(node.operators) == 1:
         yield from _meet_comparison(node, context)
         return
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
-        path = path_of(node.args[0])
+    if isinstance(node, Call) and node.arguments:
+        path = path_of(node.arguments[0])
         if path in ESSENTIAL:
             return
-        if path and node.func.id == "unset":
+        if path and node.name == "unset":
             yield {path: None}
-        elif path and node.func.id == "empty":
+        elif path and node.name == "empty":
             yield {path: [] if isinstance(context.get(path), list | tuple) else None}
-        elif path and node.func.id == "on":
+        elif path and node.name == "on":
             yield {path: True}
         return
     path = path_of(node)
@@ -99,15 +99,15 @@ def meet(node: ast.expr, context: Context) -> Iterator[Change]:
         yield {path: True}
 
 
-def deny(node: ast.expr, context: Context) -> Iterator[Change]:
+def deny(node: Node, context: Context) -> Iterator[Change]:
     """Yield changes that make an expression false."""
-    if isinstance(node, ast.BoolOp):
-        if isinstance(node.op, ast.And):
-            for part in reversed(node.values):
+    if isinstance(node, Join):
+        if node.word == "and":
+            for part in reversed(node.parts):
                 yield from deny(part, context)
             return
         merged: Change = {}
-        for part in node.values:
+        for part in node.parts:
             if compile_node(part)(context) is UNKNOWN or not compile_node(part)(context):
                 continue
             first = next(deny(part, context), None)
@@ -116,35 +116,35 @@ def deny(node: ast.expr, context: Context) -> Iterator[Change]:
             merged |= first
         yield merged
         return
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        yield from meet(node.operand, context)
+    if isinstance(node, Not):
+        yield from meet(node.inner, context)
         return
-    if isinstance(node, ast.Compare) and len(node.ops) == 1:
+    if isinstance(node, Compare) and len(node.operators) == 1:
         path, value = _operands(node)
-        if path and path not in ESSENTIAL and isinstance(node.ops[0], ast.Gt) and isinstance(value, int) and value >= 1:
+        if path and path not in ESSENTIAL and node.operators[0] == ">" and isinstance(value, int) and value >= 1:
             yield {path: (None if path.endswith("virtual_pipeline_model_parallel_size") else value)}
         return
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args:
-        path = path_of(node.args[0])
+    if isinstance(node, Call) and node.arguments:
+        path = path_of(node.arguments[0])
         if path in ESSENTIAL or (path and re.search(ARCHITECTURE, path)):
             return
-        if path and node.func.id in ("isset", "on"):
+        if path and node.name in ("isset", "on"):
             current = context.get(path)
-            yield {path: False if isinstance(current, bool) and node.func.id == "on" else None}
-        elif path and node.func.id == "has":
+            yield {path: False if isinstance(current, bool) and node.name == "on" else None}
+        elif path and node.name == "has":
             current = context.get(path)
-            names = {ast.literal_eval(item) for item in node.args[1:]}
+            names = {plain_value(item) for item in node.arguments[1:]}
             if isinstance(current, list | tuple):
                 yield {path: [item for item in current if str(item).rsplit(".", 1)[-1].lower() not in names]}
         return
     path = path_of(node)
     if path and isinstance(context.get(path), bool):
         yield {path: False}
-    elif path and path not in ESSENTIAL and path not in AXIS_PATHS.values() and isinstance(node, ast.Name | ast.Attribute):
+    elif path and path not in ESSENTIAL and path not in AXIS_PATHS.values() and isinstance(node, Name):
         yield {path: None}
 
 
-def _meet_division(node: ast.BinOp, context: Context) -> Iterator[Change]:
+def _meet_division(node: Arithmetic, context: Context) -> Iterator[Change]:
     """Yield divisors of the left side nearest to the right one, for each size that the right side is made of."""
     number, size = compile_node(node.left)(context), compile_node(node.right)(context)
     if not isinstance(number, int) or not isinstance(size, int) or number < 1 or size < 1:
@@ -161,48 +161,46 @@ def _meet_division(node: ast.BinOp, context: Context) -> Iterator[Change]:
             yield {path: candidate}
 
 
-def _factors(node: ast.expr) -> list[ast.expr]:
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+def _factors(node: Node) -> list[Node]:
+    if isinstance(node, Arithmetic) and node.operator == "*":
         return [*_factors(node.left), *_factors(node.right)]
     return [node]
 
 
-def _operands(node: ast.Compare) -> tuple[str | None, Any]:
-    left: ast.expr = node.left
-    if isinstance(left, ast.Call) and isinstance(left.func, ast.Name) and left.func.id in ("name", "dtype", "lower"):
-        wrapped = left.func.id
-        left = left.args[0]
-    else:
-        wrapped = ""
+def _operands(node: Compare) -> tuple[str | None, Any]:
+    left = node.left
+    wrapped = ""
+    if isinstance(left, Call) and left.name in ("name", "dtype", "lower"):
+        wrapped, left = left.name, left.arguments[0]
     path = path_of(left)
     try:
-        value = ast.literal_eval(node.comparators[0])
-    except (ValueError, TypeError):
+        value = plain_value(node.rights[0])
+    except ValueError:
         return None, None
     if wrapped == "dtype" and isinstance(value, str):
         value = DTYPE_VALUES.get(value, value)
     return path, value
 
 
-def _meet_comparison(node: ast.Compare, context: Context) -> Iterator[Change]:
+def _meet_comparison(node: Compare, context: Context) -> Iterator[Change]:
     path, value = _operands(node)
-    op = node.ops[0]
+    sign = node.operators[0]
     if path == "gpus":
         return
-    if isinstance(op, ast.Eq) and value == 0 and isinstance(node.left, ast.BinOp) and isinstance(node.left.op, ast.Mod):
+    if sign == "==" and value == 0 and isinstance(node.left, Arithmetic) and node.left.operator == "%":
         yield from _meet_division(node.left, context)
         return
     if path is None:
         own = path_of(node.left)
-        if own and isinstance(node.left, ast.Name | ast.Attribute | ast.Call) and isinstance(op, ast.Eq | ast.GtE | ast.LtE):
-            wanted = compile_node(node.comparators[0])(context)
+        if own and isinstance(node.left, Name | Call) and sign in ("==", ">=", "<="):
+            wanted = compile_node(node.rights[0])(context)
             if isinstance(wanted, str | int | float | bool) and own not in ESSENTIAL:
                 yield {own: wanted}
         return
-    if isinstance(op, ast.In) and isinstance(value, tuple | list | set):
+    if sign == "in" and isinstance(value, tuple | list | set):
         for item in value:
             yield {path: item}
-    elif isinstance(op, ast.Eq | ast.GtE | ast.LtE):
+    elif sign in ("==", ">=", "<="):
         yield {path: value}
-    elif isinstance(op, ast.Gt) and isinstance(value, int):
+    elif sign == ">" and isinstance(value, int):
         yield {path: value + 1}

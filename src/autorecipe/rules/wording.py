@@ -5,117 +5,102 @@ Start reading at `render_condition`.
 
 from __future__ import annotations
 
-import ast
+from collections.abc import Iterable
 
 from autorecipe.rules.expression import TRANSPARENT
+from autorecipe.rules.syntax import Arithmetic, Call, Compare, Constant, Items, Join, Name, Negative, Node, Not
 
-OPERATORS: dict[type[ast.AST], str] = {
-    ast.Eq: "==",
-    ast.NotEq: "!=",
-    ast.Lt: "<",
-    ast.LtE: "<=",
-    ast.Gt: ">",
-    ast.GtE: ">=",
-    ast.Add: "+",
-    ast.Sub: "-",
-    ast.Mult: "x",
-    ast.FloorDiv: "/",
-    ast.Div: "/",
-    ast.Mod: "%",
-}
+OPERATORS = {"*": "x", "//": "/"}
+"""Signs that are shown otherwise than they are written."""
 
 
-def render_condition(node: ast.expr) -> str:
+def render_condition(node: Node) -> str:
     """Render a predicate; alternatives that only cover an unset field are left out."""
-    if isinstance(node, ast.BoolOp):
-        parts = list(node.values)
-        if isinstance(node.op, ast.Or):
-            kept = [part for part in parts if not _is_unset(part)] or parts
-            return " or ".join(_grouped(part, ast.And) for part in kept)
-        return " and ".join(_grouped(part, ast.Or) for part in parts)
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        return _negated(node.operand)
-    if isinstance(node, ast.Compare):
+    if isinstance(node, Join):
+        if node.word == "or":
+            kept = [part for part in node.parts if not _is_unset(part)] or node.parts
+            return " or ".join(_grouped(part, "and") for part in kept)
+        return " and ".join(_grouped(part, "or") for part in node.parts)
+    if isinstance(node, Not):
+        return _negated(node.inner)
+    if isinstance(node, Compare):
         return _comparison(node)
-    if isinstance(node, ast.Call):
+    if isinstance(node, Call):
         return _call(node)
     return render_value_of(node)
 
 
-def render_value_of(node: ast.expr) -> str:
+def render_value_of(node: Node) -> str:
     """Render a value: a path, a number, an arithmetic term."""
-    if isinstance(node, ast.Constant):
+    if isinstance(node, Constant):
         return "unset" if node.value is None else str(node.value).lower() if isinstance(node.value, bool) else str(node.value)
-    if isinstance(node, ast.Tuple | ast.List | ast.Set):
-        return ", ".join(render_value_of(item) for item in node.elts)
-    if isinstance(node, ast.BinOp):
-        return f"{_term(node.left)} {OPERATORS[type(node.op)]} {_term(node.right)}"
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return f"-{render_value_of(node.operand)}"
-    if isinstance(node, ast.Call):
+    if isinstance(node, Items):
+        return ", ".join(render_value_of(item) for item in node.items)
+    if isinstance(node, Arithmetic):
+        return f"{_term(node.left)} {OPERATORS.get(node.operator, node.operator)} {_term(node.right)}"
+    if isinstance(node, Negative):
+        return f"-{render_value_of(node.inner)}"
+    if isinstance(node, Call):
         return _call(node)
-    return ast.unparse(node)
+    if isinstance(node, Name):
+        return node.text
+    return render_condition(node)
 
 
-def _term(node: ast.expr) -> str:
+def _term(node: Node) -> str:
     text = render_value_of(node)
-    if isinstance(node, ast.Call) and " " in text:
+    if isinstance(node, Call) and " " in text:
         return f"({text})"
-    return f"({text})" if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub) else text
+    return f"({text})" if isinstance(node, Arithmetic) and node.operator in "+-" else text
 
 
-def _grouped(node: ast.expr, kind: type[ast.boolop]) -> str:
+def _grouped(node: Node, word: str) -> str:
     text = render_condition(node)
-    return f"({text})" if isinstance(node, ast.BoolOp) and isinstance(node.op, kind) and " " in text else text
+    return f"({text})" if isinstance(node, Join) and node.word == word and " " in text else text
 
 
-def _is_unset(node: ast.expr) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "unset"
+def _is_unset(node: Node) -> bool:
+    return isinstance(node, Call) and node.name == "unset"
 
 
-def _negated(node: ast.expr) -> str:
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
-        subject = render_value_of(node.args[0]) if node.args else ""
-        if node.func.id == "on":
+def _negated(node: Node) -> str:
+    if isinstance(node, Call):
+        subject = render_value_of(node.arguments[0]) if node.arguments else ""
+        if node.name == "on":
             return f"{subject} off"
-        if node.func.id == "has":
-            return f"no {_choices(node.args[1:])} in {subject}"
-        if node.func.id == "contains":
-            return f"no {render_value_of(node.args[1])} in {subject}"
-        if node.func.id == "isset":
+        if node.name == "has":
+            return f"no {_choices(node.arguments[1:])} in {subject}"
+        if node.name == "contains":
+            return f"no {render_value_of(node.arguments[1])} in {subject}"
+        if node.name == "isset":
             return f"{subject} unset"
-        if node.func.id == "empty":
+        if node.name == "empty":
             return f"{subject} given"
-    if isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And):
-        return "not both " + " and ".join(_grouped(part, ast.Or) for part in node.values)
-    if isinstance(node, ast.BoolOp):
-        return " and ".join(_negated(part) for part in node.values)
-    if isinstance(node, ast.Name | ast.Attribute):
-        return f"{ast.unparse(node)} off"
+    if isinstance(node, Join) and node.word == "and":
+        return "not both " + " and ".join(_grouped(part, "or") for part in node.parts)
+    if isinstance(node, Join):
+        return " and ".join(_negated(part) for part in node.parts)
+    if isinstance(node, Name):
+        return f"{node.text} off"
     return f"not ({render_condition(node)})"
 
 
-def _comparison(node: ast.Compare) -> str:
-    left = render_value_of(node.left)
-    text = left
-    for op, right in zip(node.ops, node.comparators, strict=True):
+def _comparison(node: Compare) -> str:
+    text = render_value_of(node.left)
+    for sign, right in zip(node.operators, node.rights, strict=True):
         value = render_value_of(right)
-        if isinstance(op, ast.In | ast.NotIn):
-            text += (
-                (" is one of " if isinstance(op, ast.In) else " is none of ") + value
-                if isinstance(right, ast.Tuple)
-                else (f" in {value}" if isinstance(op, ast.In) else f" not in {value}")
-            )
-        elif isinstance(right, ast.Constant) and right.value is None:
-            text += " is unset" if isinstance(op, ast.Eq) else " is set"
+        if sign in ("in", "not in"):
+            listed = (" is one of " if sign == "in" else " is none of ") + value
+            text += listed if isinstance(right, Items) else f" {sign} {value}"
+        elif isinstance(right, Constant) and right.value is None:
+            text += " is unset" if sign == "==" else " is set"
         else:
-            text += f" {OPERATORS[type(op)]} {value}"
+            text += f" {sign} {value}"
     return text
 
 
-def _call(node: ast.Call) -> str:
-    assert isinstance(node.func, ast.Name)
-    name, arguments = node.func.id, node.args
+def _call(node: Call) -> str:
+    name, arguments = node.name, node.arguments
     subject = render_value_of(arguments[0]) if arguments else ""
     if name in TRANSPARENT or name == "islist":
         return subject
@@ -138,5 +123,5 @@ def _call(node: ast.Call) -> str:
     return f"{name} of {subject}" if len(arguments) == 1 else f"{name}({', '.join(render_value_of(item) for item in arguments)})"
 
 
-def _choices(nodes: list[ast.expr]) -> str:
+def _choices(nodes: Iterable[Node]) -> str:
     return " or ".join(render_value_of(item) for item in nodes)

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autorecipe.catalog.files import LineTable, render_line
 from autorecipe.catalog.records import Base, BaseTable, add_common, common_bases, shared_values, subtract_common
+from autorecipe.datafiles import LineTable, render_line
 from autorecipe.errors import EnvironmentProblem
 
 paths = st.sampled_from(["a", "b", "a.x", "a.y", "b.z", "c.d.e", "_class", "a._class"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from autorecipe.config.grammar import parse_plain
 from autorecipe.rules.context import Context
 from autorecipe.rules.declare import computes, requires, show
 from autorecipe.rules.rule import BRIDGE, Breach, Verdict
@@ -104,6 +103,8 @@ def dead_override(context: Context) -> Iterator[Verdict]:
 
 def _assignments(remedy: str) -> dict[str, FieldValue]:
     """Return the assignments in the remedy of a note that has nothing else: `set dataset.seq_length=32768`."""
+    from autorecipe.config.grammar import parse_plain
+
     verb, _, rest = remedy.partition(" ")
     words = [parse_plain(word) for word in rest.split()]
     if verb != "set" or None in words:

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 from autorecipe.errors import EnvironmentProblem, Problem
 
-DATA = Path(__file__).resolve().parent.parent / "data"
-"""Data that ships with the package."""
+FilePath: TypeAlias = str | os.PathLike[str]
+
+DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "data")
+"""Folder of the data that ships with the package. A text: importing `pathlib` takes as long as reading what an answer needs."""
+
+
+def data_file(name: str) -> str:
+    """Return the path of a file that ships with the package."""
+    return os.path.join(DATA, name)
 
 
 def render_line(record: Mapping[str, Any]) -> str:
@@ -18,19 +25,20 @@ def render_line(record: Mapping[str, Any]) -> str:
     return json.dumps(record, ensure_ascii=False, separators=(", ", ": "))
 
 
-def write_lines(path: Path, records: Iterable[Mapping[str, Any]]) -> None:
+def write_lines(path: FilePath, records: Iterable[Mapping[str, Any]]) -> None:
     """Write records, one a line."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(f"{render_line(record)}\n" for record in records), encoding="utf-8")
+    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+    with open(path, "w", encoding="utf-8") as file:
+        file.writelines(f"{render_line(record)}\n" for record in records)
 
 
-def read_lines(path: Path) -> Iterator[dict[str, Any]]:
+def read_lines(path: FilePath) -> Iterator[dict[str, Any]]:
     """Yield records of a file.
 
     Raises:
         EnvironmentProblem: the file is missing or damaged.
     """
-    lines = read_text(path).splitlines()
+    lines = split_lines(read_text(path))
     try:
         records = json.loads(f"[{','.join(lines)}]")  # one call for all lines is several times as fast as one for each
     except json.JSONDecodeError:
@@ -55,11 +63,11 @@ class LineTable(Mapping[str, dict[str, Any]]):
         EnvironmentProblem: the file is missing, or a line does not start with the key; from a lookup, when its line is damaged.
     """
 
-    def __init__(self, path: Path, key: str) -> None:
+    def __init__(self, path: FilePath, key: str) -> None:
         self._path = path
         start = f'{{"{key}": "'
         self._lines: dict[str, tuple[int, str]] = {}
-        for number, line in enumerate(read_text(path).splitlines(), start=1):
+        for number, line in enumerate(split_lines(read_text(path)), start=1):
             end = line.find('"', len(start))
             if not line.startswith(start) or end < 0 or "\\" in (name := line[len(start) : end]):
                 name = str(parse_line(line, path=path, number=number).get(key) or "")
@@ -81,7 +89,15 @@ class LineTable(Mapping[str, dict[str, Any]]):
         return name in self._lines
 
 
-def read_json(path: Path) -> Any:
+def split_lines(text: str) -> list[str]:
+    """Return the lines of a JSON Lines text; separators inside strings, such as U+2028, end no line."""
+    lines = text.split("\n")
+    if lines and not lines[-1]:
+        lines.pop()
+    return lines
+
+
+def read_json(path: FilePath) -> Any:
     """Return the content of a JSON file.
 
     Raises:
@@ -93,19 +109,20 @@ def read_json(path: Path) -> Any:
         raise damaged(path, f"line {error.lineno}: {error.msg}") from None
 
 
-def read_text(path: Path) -> str:
+def read_text(path: FilePath) -> str:
     """Return the text of a data file.
 
     Raises:
         EnvironmentProblem: the file cannot be read.
     """
     try:
-        return path.read_text(encoding="utf-8")
+        with open(path, encoding="utf-8") as file:
+            return file.read()
     except (OSError, UnicodeDecodeError) as error:
         raise damaged(path, str(error)) from None
 
 
-def parse_line(line: str, *, path: Path, number: int) -> dict[str, Any]:
+def parse_line(line: str, *, path: FilePath, number: int) -> dict[str, Any]:
     """Parse one line of a data file."""
     try:
         record = json.loads(line)
@@ -116,12 +133,12 @@ def parse_line(line: str, *, path: Path, number: int) -> dict[str, Any]:
     return record
 
 
-def damaged(path: Path, why: str) -> EnvironmentProblem:
+def damaged(path: FilePath, why: str) -> EnvironmentProblem:
     """Return the error for a data file that cannot be read."""
     return EnvironmentProblem(
         Problem(
             code="catalog-data",
-            path=str(path),
+            path=os.fspath(path),
             message=f"the catalog file cannot be read: {why}",
             hint="reinstall autorecipe, or rebuild the release with `autorecipe catalog build --bridge WHEEL --out DIR`",
         )
