@@ -9,6 +9,7 @@ Usage: python bench/planner.py [--recipes N] [--seed S]
 from __future__ import annotations
 
 import argparse
+import collections
 import random
 import statistics
 import time
@@ -16,10 +17,12 @@ import time
 from autorecipe.api.plan import PlanQuestion, prepare_request
 from autorecipe.catalog.store import open_catalog
 from autorecipe.errors import AutorecipeError
-from autorecipe.plan.explain import find_refusal, score
+from autorecipe.plan.coster import Coster
+from autorecipe.plan.explain import find_refusal
 from autorecipe.plan.planner import shipped_candidate
-from autorecipe.plan.search import Coster, search
+from autorecipe.plan.search import search
 from autorecipe.schema.estimate import Verdict
+from autorecipe.units import GIB
 
 ANSWERS = (
     ("llama3_8b_pretrain_config", 8, "h100"),
@@ -44,55 +47,77 @@ def measure_answers() -> None:
         )
 
 
+def reference_seconds() -> float:
+    """CPU seconds of a million additions, to which the figures above can be related on another machine."""
+    started = time.process_time()
+    total = 0
+    for number in range(1_000_000):
+        total += number
+    return time.process_time() - started
+
+
 def compare_shipped(limit: int, seed: int) -> None:
-    catalog = open_catalog()
-    names = [
-        summary.name
-        for summary in catalog.summaries()
+    summaries = {
+        summary.name: summary
+        for summary in open_catalog().summaries()
         if summary.kind == "benchmark" and summary.alias_of is None and summary.status == "ok" and summary.gpus
         if summary.modality == "text"
-    ]
-    if limit < len(names):
+    }
+    names = sorted(summaries)
+    if limit and limit < len(names):
         names = sorted(random.Random(seed).sample(names, limit))
-    ratios, refused, oom, failed = [], [], [], []
+    rows, notes = [], []
+    verdicts: collections.Counter[str] = collections.Counter()
     for name in names:
-        summary = next(item for item in catalog.summaries() if item.name == name)
+        summary = summaries[name]
         try:
             request, _ = prepare_request(PlanQuestion(recipe=name, num_gpus=summary.gpus, gpu=summary.gpu_type or "h100"))
-            candidate = shipped_candidate(request, request.layout)
-            if find_refusal(request, candidate):
-                refused.append(name)
-                continue
-            shipped = score(request, candidate, Coster(request))
-            if shipped.verdict is Verdict.OOM:
-                oom.append(name)
-            found = search(request, keep=1).fitting
         except AutorecipeError as error:
-            failed.append(f"{name}: {error}")
+            verdicts["not estimated"] += 1
+            notes.append(f"{name}: not estimated: {error}")
             continue
-        if found:
-            ratios.append((shipped.seconds / min(found[0].seconds, shipped.seconds), name, found[0].candidate.render()))
-    within = sum(ratio <= 1.10 for ratio, _, _ in ratios)
-    print(f"\nbenchmark recipes looked at: {len(names)}")
-    print(f"layout refused on its own GPU count: {len(refused)}; not estimated: {len(failed)}")
-    if ratios:
-        print(f"shipped layout predicted OOM: {len(oom)}")
-        print(f"shipped within 10% of the planner's best: {within} of {len(ratios)} ({100 * within / len(ratios):.0f}%)")
-        print(f"shipped / best, median: {statistics.median(ratio for ratio, _, _ in ratios):.3f}")
-        for ratio, name, best in sorted(ratios, reverse=True)[:10]:
-            print(f"  {ratio:5.2f}  {name}  best: {best}")
-    for line in [*failed, *(f"{name}: predicted OOM" for name in oom)][:10]:
-        print(f"  {line[:160]}")
+        candidate = shipped_candidate(request, request.layout)
+        refusal = find_refusal(request, candidate)
+        if refusal:
+            verdicts["refused"] += 1
+            notes.append(f"{name}: refused: {refusal}")
+            continue
+        coster = Coster(request)
+        shipped = coster.score(candidate)
+        verdicts[shipped.verdict.value] += 1
+        if shipped.verdict is Verdict.OOM:
+            peak, capacity = shipped.peak / GIB, request.cluster.gpu.memory_bytes / GIB
+            notes.append(f"{name}: predicted OOM: {peak:.1f} of {capacity:.1f} GiB, {candidate.render()}")
+        found = search(request, keep=1).fitting
+        if not found:
+            rows.append((1.0, name, "", ""))
+            continue
+        best = found[0]
+        mine, theirs = coster.breakdown(candidate), coster.breakdown(best.candidate)
+        parts = sorted(mine, key=lambda part: mine[part] - theirs.get(part, 0.0), reverse=True)[:2]
+        why = ", ".join(f"{part} {mine[part]:.3g} s against {theirs.get(part, 0.0):.3g} s" for part in parts)
+        ratio = shipped.seconds / min(best.seconds, shipped.seconds)
+        rows.append((ratio, name, f"{candidate.render()} ({shipped.verdict.value})", f"{best.candidate.render()}: {why}"))
+    within = sum(ratio <= 1.10 for ratio, *_ in rows)
+    print(f"\nbenchmark recipes looked at: {len(names)}; " + ", ".join(f"{key}: {count}" for key, count in verdicts.items()))
+    print(f"shipped within 10% of the planner's best: {within} of {len(rows)} ({100 * within / max(1, len(rows)):.0f}%)")
+    print(f"shipped / best, median: {statistics.median(ratio for ratio, *_ in rows):.3f}")
+    for ratio, name, shipped_text, best_text in sorted(rows, reverse=True):
+        if ratio > 1.10:
+            print(f"  {ratio:5.2f}  {name}\n         ships {shipped_text}\n         best  {best_text}")
+    for line in notes:
+        print(f"  {line[:180]}")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--recipes", type=int, default=40, help="benchmark recipes compared (default 40; 0: none)")
+    parser.add_argument("--recipes", type=int, default=40, help="benchmark recipes compared (default 40; -1: all; 0: none)")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     measure_answers()
+    print(f"a million additions take {reference_seconds():.3f} CPU s")
     if arguments.recipes:
-        compare_shipped(arguments.recipes, arguments.seed)
+        compare_shipped(max(0, arguments.recipes), arguments.seed)
 
 
 if __name__ == "__main__":

@@ -234,7 +234,13 @@ def _moe(shape: ModelShape, tokens: Tokens, policy: ExecutionPolicy) -> Saved:
     shared_kept = 0.0 if "shared_experts" in modules else shared
     act_kept = 0.0 if "moe_act" in modules else second + extra
     inner = router + dispatched + first + second + extra + latent + shared
-    kept = 0.0 if moe_recomputed else router + dispatched + first + act_kept + latent + shared_kept
+    away = policy.offloaded_modules
+    if "fused_group_mlp" in away:
+        dispatched_kept = first_kept = act_kept = 0.0
+    else:
+        dispatched_kept = 0.0 if "expert_fc1" in away else dispatched
+        first_kept = 0.0 if "moe_act" in away else first
+    kept = 0.0 if moe_recomputed else router + dispatched_kept + first_kept + act_kept + latent + shared_kept
     rest = entry + _norm_statistics(shape, tokens) + _dropout_mask(shape, tokens, policy)
     exchange = e * routed * width
     gates = 2 if shape.gated_linear_unit else 1

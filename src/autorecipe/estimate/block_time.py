@@ -205,6 +205,7 @@ class BlockTimes:
             fused=fused,
             copies=copies,
             token_bytes=2.0 * expert_width(shape),
+            share=policy.routed_share,
         )
         dispatch = combine * (0.5 if policy.fp8_dispatch else 1.0)
         hidden = c.ep_hidden if policy.overlap_moe else 0.0

@@ -45,6 +45,7 @@ def exchange_seconds(
     fused: bool,
     copies: float = 1.0,
     token_bytes: float = 0.0,
+    share: float = 1.0,
 ) -> float:
     """Seconds of an all-to-all in which one rank sends `num_bytes` in all.
 
@@ -57,6 +58,7 @@ def exchange_seconds(
         fused: whether one kernel sends a token once to each rank and each domain (DeepEP, HybridEP).
         copies: experts of a token.
         token_bytes: bytes of one token, which a fused kernel sends as one message.
+        share: part of the ranks that one token may reach.
     """
     if size <= 1 or num_bytes <= 0:
         return 0.0
@@ -69,8 +71,8 @@ def exchange_seconds(
     local_bytes, far_bytes = num_bytes * (1 - far), num_bytes * far
     if fused:
         once = num_bytes / max(1.0, copies)
-        local_bytes = num_bytes * _distinct(copies, size) / max(1.0, copies)
-        far_bytes = once * _distinct(copies, domains) * far
+        local_bytes = once * _distinct(copies, max(1, round(size * share)))
+        far_bytes = once * _distinct(copies, max(1, round(domains * share))) * far
     near = local_bytes / (gpu.nvlink_bandwidth * c.nvlink * efficiency)
     distant = far_bytes / (gpu.network_bandwidth * c.network * efficiency)
     return max(near, distant) + c.collective_seconds * (1 + domains / 8)

@@ -129,6 +129,8 @@ def read_policy(
         master_bytes=master,
         moment_bytes=moments,
         optimizer_offload=_offload(reader),
+        offloaded_layers=reader.number("model.cpu_offloading_num_layers", 0) if reader.flag("model.cpu_offloading") else 0,
+        offloaded_modules=_offloaded_modules(reader),
         overlap_grad_reduce=reader.first_flag("comm_overlap.overlap_grad_reduce", "ddp.overlap_grad_reduce", default=overlap),
         overlap_param_gather=reader.first_flag("comm_overlap.overlap_param_gather", "ddp.overlap_param_gather", default=overlap),
         tp_comm_overlap=reader.first_flag("comm_overlap.tp_comm_overlap", f"{model}.tp_comm_overlap", default=False),
@@ -140,6 +142,7 @@ def read_policy(
         permute_fusion=reader.flag("model.moe_permute_fusion"),
         router_fusion=reader.flag("model.moe_router_fusion"),
         fused_experts=reader.flag("model.use_transformer_engine_op_fuser") and precision is Precision.MXFP8,
+        routed_share=_routed_share(reader),
         capacity_factor=reader.real("model.moe_expert_capacity_factor"),
         cuda_graph=_cuda_graph(reader),
         graph_modules=_graph_modules(reader),
@@ -335,6 +338,16 @@ def _cross_entropy(reader: _Reader, layers: LayerImplementation, layout: Layout,
         return "unfused"
     implementation = reader.text("model.cross_entropy_fusion_impl") or "native"
     return implementation if implementation in ("native", "te", "linear") else "native"
+
+
+def _offloaded_modules(reader: _Reader) -> frozenset[str]:
+    names = reader.value("model.offload_modules") if reader.flag("model.fine_grained_activation_offloading") else None
+    return frozenset(map(str, names)) if isinstance(names, list | tuple) else frozenset()
+
+
+def _routed_share(reader: _Reader) -> float:
+    groups, chosen = reader.number("model.moe_router_num_groups", 0), reader.number("model.moe_router_group_topk", 0)
+    return min(1.0, chosen / groups) if groups > 1 and chosen else 1.0
 
 
 def _packed_tokens(reader: _Reader) -> float | None:

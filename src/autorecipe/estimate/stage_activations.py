@@ -69,7 +69,7 @@ class _Alive:
     """
 
     chunks: tuple[tuple[Chunk, int], ...]
-    counts: tuple[int, ...]
+    counts: tuple[float, ...]
     present: frozenset[Block]
     mtp: int
     group: int
@@ -218,15 +218,16 @@ class ActivationModel:
     def _alive_chunks(self, plan: StagePlan, pipeline: Pipeline, num_microbatches: int) -> _Alive:
         alive = in_flight(pipeline.pp, pipeline.vp, plan.stage, num_microbatches)
         merged: dict[object, tuple[Chunk, int]] = {}
-        blocks: dict[Block, int] = {}
+        blocks: dict[Block, float] = {}
         mtp = 0
         for chunk, count in zip(plan.chunks, alive, strict=True):
             same = chunk.composition
             merged[same] = (chunk, merged[same][1] + count if same in merged else count)
             mtp += chunk.mtp_layers * count
+            stay = count * self._on_device(chunk)
             for block, times in chunk.blocks.items():
-                blocks[block] = blocks.get(block, 0) + times * count
-        counts = tuple(blocks.get(block, 0) for block in self.kinds)
+                blocks[block] = blocks.get(block, 0.0) + times * stay
+        counts = tuple(blocks.get(block, 0.0) for block in self.kinds)
         group = self._groups.setdefault(tuple(merged), len(self._groups))
         return _Alive(tuple(merged.values()), counts, frozenset(blocks), mtp, group, sum(alive) / len(alive))
 
@@ -242,10 +243,16 @@ class ActivationModel:
                     kept[block.value] = rest * count * sizes[block].full
             return kept
         for block, count in chunk.blocks.items():
-            kept[block.value] = count * sizes[block].kept
+            kept[block.value] = count * self._on_device(chunk) * sizes[block].kept
         for block in self.mtp_blocks if chunk.mtp_layers else ():
             kept["mtp"] = kept.get("mtp", 0.0) + chunk.mtp_layers * sizes[block].kept
         return kept
+
+    def _on_device(self, chunk: Chunk) -> float:
+        """Part of a chunk's layers whose activations are not in host memory."""
+        if not self.policy.offloaded_layers or not chunk.layers:
+            return 1.0
+        return 1.0 - min(self.policy.offloaded_layers, chunk.layers) / chunk.layers
 
     def _full_saved(self, chunk: Chunk, tokens: Tokens, sizes: Mapping[Block, Saved]) -> float:
         """Bytes that one micro batch leaves in one chunk under full recomputation."""

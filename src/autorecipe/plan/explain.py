@@ -51,7 +51,9 @@ def find_refusal(request: PlanRequest, candidate: Candidate, space: Space | None
     microbatches = batch.global_batch_size // (candidate.micro_batch_size * dp)
     if not legal.microbatches_fit(microbatches, layout.pp, layout.vp):
         return f"{microbatches} micro batches do not suit the interleaved schedule of PP={layout.pp}, VP={layout.vp}"
-    if layout.pp > 1 and not candidate.split.explicit and shape.num_layers < layout.pp * layout.vp:
+    split = candidate.split
+    counted = shape.num_layers + split.embedding_counts + split.loss_counts
+    if layout.pp > 1 and not split.explicit and counted < layout.pp * layout.vp:
         return f"{shape.num_layers} layers are fewer than PP x VP = {layout.pp * layout.vp}"
     return ""
 

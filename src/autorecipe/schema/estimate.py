@@ -133,6 +133,8 @@ class ExecutionPolicy:
         master_bytes: bytes of the optimizer's own copy of a weight (0: none).
         moment_bytes: bytes of both optimizer moments together.
         optimizer_offload: part of the optimizer states kept in host memory, 0 to 1.
+        offloaded_layers: layers of each chunk whose activations wait in host memory.
+        offloaded_modules: modules whose activations wait in host memory, for fine-grained offloading.
         overlap_grad_reduce: data-parallel gradient reduction runs during the backward pass.
         overlap_param_gather: parameter all-gather runs during the forward pass.
         tp_comm_overlap: tensor-parallel communication runs beside the products.
@@ -142,6 +144,7 @@ class ExecutionPolicy:
         permute_fusion: tokens are permuted by one fused kernel.
         router_fusion: the router's scores, top-k and probabilities run as fused kernels.
         fused_experts: products, activation and quantization of the experts run as one grouped kernel.
+        routed_share: part of the expert groups that one token may reach (below 1 under group-limited routing).
         capacity_factor: tokens per expert against an even split, where experts have a fixed capacity; None: dropless.
         imbalance: tokens of the busiest rank against an even split (1: even, as under forced balancing).
         cuda_graph: `none`, `local`, `te` or `full` (one graph for the iteration).
@@ -175,6 +178,8 @@ class ExecutionPolicy:
     master_bytes: float = 4.0
     moment_bytes: float = 8.0
     optimizer_offload: float = 0.0
+    offloaded_layers: int = 0
+    offloaded_modules: frozenset[str] = frozenset()
     overlap_grad_reduce: bool = False
     overlap_param_gather: bool = False
     tp_comm_overlap: bool = False
@@ -184,6 +189,7 @@ class ExecutionPolicy:
     permute_fusion: bool = False
     router_fusion: bool = False
     fused_experts: bool = False
+    routed_share: float = 1.0
     capacity_factor: float | None = None
     imbalance: float = 1.0
     cuda_graph: str = "none"

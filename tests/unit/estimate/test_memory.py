@@ -90,3 +90,15 @@ def test_gradients_in_bf16_reproduce_a_published_resident_size():
     batch = Batch(global_batch_size=128, micro_batch_size=1, seq_length=8192)
     estimate = estimate_memory(LLAMA3_8B, layout=Layout(cp=2), batch=batch, policy=policy, world_size=8)
     assert estimate.worst.resident_bytes == pytest.approx(44.27e9, rel=0.01)
+
+
+def test_offloaded_layers_hold_no_activations():
+    def stage(offloaded):
+        policy = ExecutionPolicy(offloaded_layers=offloaded)
+        model = MemoryModel(LLAMA3_8B, policy=policy)
+        (found,) = model.estimate(layout=Layout(), batch=BATCH, world_size=8)
+        assert found.peak_bytes == pytest.approx(model.peak_bytes(Layout(), BATCH, 8))
+        return found.activations_by_kind["attention"]
+
+    assert stage(8) == pytest.approx(stage(0) * 24 / 32)
+    assert stage(64) == 0.0

@@ -120,6 +120,17 @@ def test_an_exchange_across_nodes_costs_more_than_inside_one():
     assert rack.breakdown_seconds["ep communication"] < across.breakdown_seconds["ep communication"] / 4
 
 
+def test_tokens_that_reach_few_groups_cross_fewer_nodes():
+    batch = Batch(global_batch_size=512, micro_batch_size=1, seq_length=4096)
+
+    def exchange(share):
+        policy = dataclasses.replace(TUNED, dispatcher="deepep", routed_share=share)
+        time = estimate(QWEN3_30B, world=64, layout=Layout(ep=64), batch=batch, policy=policy)
+        return time.breakdown_seconds["ep communication"]
+
+    assert exchange(0.5) < 0.9 * exchange(1.0)
+
+
 def test_full_sharding_moves_weights_for_every_micro_batch():
     sharded = dataclasses.replace(TUNED, sharding=Sharding.FULL, fsdp=True)
     time = estimate(policy=sharded, layout=Layout(), world=64)
