@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from autorecipe.catalog.hardware import load_gpus
+from autorecipe.catalog.naming import is_own_recipe
 from autorecipe.catalog.store import open_catalog
 from autorecipe.config.resolve import resolve_config
 from autorecipe.config.views import view_batch, view_layout
@@ -124,7 +125,7 @@ def prepare_launch(request: LaunchRequest) -> PreparedLaunch:
     given |= {name: value for name, value in (("dataset", request.dataset), ("mode", request.mode)) if value}
     findings = check_config(config, cluster, environment=environment, given=given, verify=False)
     command = build_training_command(
-        recipe=recipe.name,
+        recipe=request.recipe if is_own_recipe(request.recipe) else recipe.name,
         dataset=request.dataset,
         mode=request.mode,
         overrides=request.overrides,

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Mapping, Sequence
 
 from autorecipe.catalog.hardware import load_gpus
-from autorecipe.catalog.naming import LIBRARY_SUFFIX
+from autorecipe.catalog.naming import LIBRARY_SUFFIX, is_own_recipe
 from autorecipe.catalog.store import Catalog, open_catalog
 from autorecipe.errors import NegativeAnswer, Problem, UsageError
 from autorecipe.recommend.answer import Colleague, answer_question
@@ -58,6 +58,8 @@ def read_questions(text: str, options: Mapping[str, object], *, release: str | N
         read = parse_question(part, gpus=list(gpus), presets=PRESETS, recipes=index.recipes.__contains__)
         merged, replaced = merge_options(read, options)
         check_question(merged, presets=list(PRESETS))
+        if merged.model is not None and is_own_recipe(merged.model):
+            raise UsageError(_own_recipe(merged.model))
         completed, _ = complete_question(merged)
         missing = list_missing(completed)
         if completed.model in index.recipes:
@@ -193,6 +195,12 @@ def _no_recipe(question: Question, models: Sequence[str], colleague: Colleague) 
         message += f"; {broken[0]} exists and cannot be built: {colleague.errors(broken[0])}"
     hint = f"its recipes: {', '.join(usable[:6])}" if usable else 'search with `autorecipe recipes search "WORDS"`'
     return Problem(code="no-recipe", message=message, hint=hint)
+
+
+def _own_recipe(target: str) -> Problem:
+    hint = f"`autorecipe plan {target} --gpus N --gpu TYPE` sizes it, `autorecipe check` judges it, `autorecipe launch` starts it"
+    message = "is a recipe of your own, and recommend chooses among upstream's: there is nothing to choose"
+    return Problem(code="own-recipe", path=target, message=message, hint=hint)
 
 
 def _is_path(text: str) -> bool:

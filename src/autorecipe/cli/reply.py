@@ -6,8 +6,11 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from autorecipe.errors import UsageError, unknown_name
+
 if TYPE_CHECKING:
     from autorecipe.api.recommend import Understood
+    from autorecipe.recommend.subject import Missing
 
 
 def reply(*, question: Sequence[str], release: str | None, lang: str, brief: bool, output_format: str, **given: Any) -> int:
@@ -100,15 +103,34 @@ def _ask(understood: Understood, lang: str) -> dict[str, Any]:
     answers: dict[str, Any] = {}
     for missing in understood.missing:
         text = f"{missing.option}: {render_statement(missing.reason, lang)}"
-        kind = click.Choice(missing.choices) if missing.choices else None
+
+        def read(words: str, missing: Missing = missing) -> dict[str, Any]:
+            try:
+                return _read_reply(words.strip(), missing)
+            except UsageError as error:  # click shows it and asks again
+                raise click.UsageError("; ".join(problem.message for problem in error.problems)) from None
+
         default = None if missing.required else ""
-        reply = click.prompt(text, type=kind, default=default, show_default=False, err=True)
-        if reply in ("", None):
-            continue
-        if missing.name == "mode":
-            answers |= _read_goal(str(reply))
-        elif missing.name == "gpu":
-            answers["gpu"] = _gpu_id(str(reply))
-        else:
-            answers[missing.name] = int(reply) if missing.name in ("num_gpus", "seq_length") else str(reply)
+        answers |= click.prompt(text, default=default, value_proc=read, show_default=False, err=True)
     return answers
+
+
+def _read_reply(words: str, missing: Missing) -> dict[str, Any]:
+    """Read one reply as fields of a question; an empty one to an optional input is none.
+
+    Raises:
+        UsageError: not what was asked for.
+    """
+    if not words and not missing.required:
+        return {}
+    if missing.choices and words not in missing.choices:
+        raise UsageError(unknown_name("answer", words, missing.choices, hint=f"one of {', '.join(missing.choices)}"))
+    if missing.name == "mode":
+        return _read_goal(words)
+    if missing.name == "gpu":
+        return {"gpu": _gpu_id(words)}
+    if missing.name not in ("num_gpus", "seq_length"):
+        return {missing.name: words}
+    if not (words.isascii() and words.isdigit() and int(words) > 0):
+        raise UsageError(f"{words!r} is no whole number above 0")
+    return {missing.name: int(words)}

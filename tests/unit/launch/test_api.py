@@ -112,3 +112,17 @@ def test_the_command_line_renders_slurm_as_json(capsys):
 def test_a_value_in_env_is_refused_on_the_command_line(capsys):
     assert execute(["launch", "slurm", "llama3_8b_pretrain_config", "--env", "HF_TOKEN=secret"]) == 2
     assert "secret" not in capsys.readouterr().err
+
+
+def test_a_recipe_of_ones_own_is_started_by_its_file(tmp_path, capsys):
+    path = tmp_path / "mine.py"
+    path.write_text(
+        "from autorecipe.api.recipes import derive\n\n\n"
+        "def my_llama_config():\n"
+        '    return derive("llama3_8b_pretrain_config", {"train.global_batch_size": 256})\n'
+    )
+    target = f"{path}:my_llama_config"
+    assert execute(["launch", "local", target, "--nodes", "1", "--gpus-per-node", "8", "--dataset", "mock"]) == 0
+    shown = capsys.readouterr()
+    assert f"--recipe {target} --dataset mock" in " ".join(shown.out.replace("\\\n", " ").split())
+    assert "64 micro batches" in shown.err

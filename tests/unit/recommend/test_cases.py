@@ -1,6 +1,10 @@
 """Problems that users of the frameworks had, with the answer that they should have got."""
 
 import json
+import os
+import re
+import subprocess
+import sys
 
 import pytest
 
@@ -222,20 +226,36 @@ def test_every_usable_library_recipe_can_be_recommended():
         assert answer.command or answer.sizing.needed_gpus or answer.sizing.verdict.value == "does-not-fit"
 
 
-def test_on_a_terminal_what_is_missing_is_asked(monkeypatch, capsys):
-    import sys
+ON_A_TERMINAL = """
+import sys
+from autorecipe.cli.main import execute
+sys.exit(execute(["recommend", "what is right for me", "--brief"]))
+"""
 
-    import click
 
-    asked = []
+def test_on_a_terminal_what_is_missing_is_asked_and_asked_again():
+    pty = pytest.importorskip("pty")
+    main, side = pty.openpty()
+    process = subprocess.Popen([sys.executable, "-X", "utf8", "-c", ON_A_TERMINAL], stdin=side, stdout=side, stderr=side)
+    os.close(side)
+    os.write(main, b"qwen3 8b\ntraining\nlora\nmany\n1\nh10\nh100\n\n")
+    shown = b""
+    while True:
+        try:
+            part = os.read(main, 65536)
+        except OSError:  # the other side has gone
+            break
+        if not part:
+            break
+        shown += part
+    assert process.wait(timeout=60) == 0, shown.decode()
+    text = shown.decode()
+    asked = re.findall(r"(--[a-z-]+): ", text)
+    assert list(dict.fromkeys(asked))[:5] == ["--model", "--goal", "--gpus", "--gpu", "--seq-length"]
+    assert "unknown answer 'training'" in text and "'many' is no whole number" in text and "unknown gpu 'h10'" in text
+    assert "qwen3_8b_peft_config runs on 1 x H100" in text
 
-    def reply(text, **options):
-        asked.append(text.split(":")[0])
-        return {"--model": "qwen3 8b", "--goal": "lora", "--gpus": "1", "--gpu": "h100", "--seq-length": ""}[asked[-1]]
 
-    monkeypatch.setattr(click, "prompt", reply)
-    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
-    assert execute(["recommend", "what is right for me"]) == 0
-    assert asked == ["--model", "--goal", "--gpus", "--gpu", "--seq-length"]
-    assert "qwen3_8b_peft_config runs on 1 x H100" in capsys.readouterr().out
+def test_a_recipe_of_ones_own_is_not_chosen_among_others(capsys):
+    assert execute(["recommend", "--model", "mine.py:my_config", "--goal", "sft"]) == 2
+    assert "recommend chooses among upstream's" in capsys.readouterr().err
