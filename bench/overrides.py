@@ -21,8 +21,8 @@ from autorecipe.config.annotations import TypeSpec
 from autorecipe.config.apply import apply_overrides
 from autorecipe.config.grammar import render_value
 from autorecipe.config.keys import locate_key
+from autorecipe.config.origins import Origins
 from autorecipe.config.overrides import parse_overrides, render_overrides
-from autorecipe.config.resolve import recipe_origins
 from autorecipe.config.state import Resolution
 from autorecipe.errors import UsageError
 from autorecipe.schema import ConfigSchema, Recipe
@@ -145,7 +145,7 @@ def main() -> int:
     options = parser.parse_args()
     catalog = open_catalog()
     schema, recipe = catalog.schema(), catalog.load(options.recipe)
-    origins = recipe_origins(recipe, schema)
+    origins = Origins(recipe, schema)
     paths = sorted({*schema, *recipe.fields, "env_vars.NEW", "dataset.dataset_kwargs.a.b", "model.recompute_modules.0"})
     rng = random.Random(options.seed)
     outcomes: collections.Counter[str] = collections.Counter()

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from autorecipe.config.layers import load_field_layers
+from autorecipe.config.meanings import meaning_of
 from autorecipe.datafiles import FilePath, LineTable, data_file, read_lines
 from autorecipe.schema.field import ConfigField, ConfigSchema
 
@@ -114,4 +115,5 @@ class _FieldTable(Mapping[str, ConfigField]):
             reason=reason,
             settable=self._settable.get(path, "user"),
             config_classes=tuple(dict.fromkeys((*declared, *below))),
+            doc=meaning_of(path),
         )

@@ -187,6 +187,11 @@ def _render_pages(console: Console, pages: tuple[FieldPage, ...], path: str) -> 
         console.print("! has a trap: `autorecipe config schema PATH` tells it", markup=False)
 
 
+def _some(names: tuple[str, ...], count: int = 6) -> str:
+    more = f" and {len(names) - count} more" if len(names) > count else ""
+    return ", ".join(names[:count]) + more
+
+
 def render_field(console: Console, page: FieldPage) -> None:
     """Print the page of one field."""
     from autorecipe.config.state import show as show_value
@@ -194,13 +199,14 @@ def render_field(console: Console, page: FieldPage) -> None:
     layer = page.layer.value if page.layer is not None else "unclassified, treated like convergence"
     rows = [
         ("field", page.path),
+        ("for", page.doc),
         ("type", page.type),
         ("legal", page.legal),
         ("default", show_value(page.default)),
         ("layer", f"{layer}: {page.meaning}"),
         ("why", page.reason),
         ("settable", page.settable),
-        ("classes", ", ".join(page.classes)),
+        ("classes", _some(page.classes)),
         ("rules", ", ".join(page.rules)),
         ("release", page.release),
     ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from autorecipe.config.annotations import describe_type
 from autorecipe.config.keys import KeyKind, Located, locate_key, spec_of
 from autorecipe.config.layers import UNCLASSIFIED, classify_path
+from autorecipe.config.meanings import meaning_of
 from autorecipe.config.overrides import unknown_key
 from autorecipe.config.traps import Trap, traps_of
 from autorecipe.errors import UsageError
@@ -32,6 +33,7 @@ class FieldPage:
 
     Attributes:
         path: dotted path.
+        doc: what it is for; empty where nothing is recorded.
         kind: `field`, `free` (key of a dictionary field) or `item` (of a list field).
         type: annotation as the release has it.
         legal: what is legal, in words.
@@ -47,6 +49,7 @@ class FieldPage:
     """
 
     path: str
+    doc: str
     kind: str
     type: str
     legal: str
@@ -92,6 +95,7 @@ def _page(located: Located, declared: ConfigField, schema: ConfigSchema) -> Fiel
     traps = traps_of(located.path)
     return FieldPage(
         path=located.path,
+        doc=meaning_of(located.path),
         kind=located.kind.value,
         type=declared.type,
         legal=describe_type(spec_of(declared) if located.path == declared.path else located.spec),

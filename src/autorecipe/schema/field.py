@@ -22,7 +22,7 @@ class ConfigField:
         reason: why it is in that layer.
         settable: `user`, `derived` or `internal`.
         config_classes: configuration classes that have the field.
-        doc: upstream's meaning in our words; empty where none is recorded.
+        doc: what it is for, in our words; empty where none is recorded.
     """
 
     path: str
