@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import autorecipe
 from autorecipe.api.parity import compare_log_files
-from autorecipe.api.parity_design import ResolvedSide, resolve_side
+from autorecipe.api.parity_design import ResolvedSide, design_parity, resolve_side
 from autorecipe.api.translate import DEFAULT_RECIPE, load_mlm_mapping, to_mlm
 from autorecipe.api.upstream import bridge_program, find_place, look_up_place, megatron_lm_program
 from autorecipe.catalog.store import open_catalog
@@ -42,6 +43,8 @@ class RunRequest:
         gpus: processes; what the sides say, or the smallest world of their layouts, by default.
         release: Bridge release.
         timeout_s: seconds for each run; None waits.
+        match: whether the second side is corrected first, as `parity design` corrects it.
+        match_execution: whether fields that only drift are corrected as well.
         options: how to compare.
     """
 
@@ -55,6 +58,8 @@ class RunRequest:
     gpus: int | None = None
     release: str | None = None
     timeout_s: float | None = None
+    match: bool = False
+    match_execution: bool = False
     options: CompareOptions | None = None
 
 
@@ -66,7 +71,8 @@ def run_parity(request: RunRequest, *, say: Say) -> tuple[tuple[RunOutcome, RunO
         EnvironmentProblem: an upstream program is not here.
         NegativeAnswer: a run fails.
     """
-    specs = [parse_side(text, default_recipe=DEFAULT_RECIPE) for text in (request.a, request.b)]
+    second_side = _corrected(request, say=say) if request.match or request.match_execution else request.b
+    specs = [parse_side(text, default_recipe=DEFAULT_RECIPE) for text in (request.a, second_side)]
     recipe = next((spec.recipe for spec in specs if spec.kind is SideKind.BRIDGE), DEFAULT_RECIPE)
     sides = [resolve_side(spec, recipe=recipe, release=request.release, gpus=request.gpus) for spec in specs]
     processes = request.gpus or max(view_layout(side.config).minimum_world_size for side in sides)
@@ -82,6 +88,26 @@ def run_parity(request: RunRequest, *, say: Say) -> tuple[tuple[RunOutcome, RunO
     first, second = (run_side(run, request.output, say=say, timeout_s=request.timeout_s) for run in runs)
     (report,) = compare_log_files([Path(first.log), Path(second.log)], options=request.options)
     return (first, second), report
+
+
+def _corrected(request: RunRequest, *, say: Say) -> str:
+    """Return the second side with what `parity design` corrects in it.
+
+    Raises:
+        NegativeAnswer: a difference remains that nothing can express.
+    """
+    design = design_parity(
+        request.a, request.b, release=request.release, gpus=request.gpus, match_execution=request.match_execution
+    )
+    if not design.comparable:
+        problems = [Problem(code="cannot-match", path=text.partition(":")[0], message=text) for text in design.lost]
+        raise NegativeAnswer(problems or [Problem(code="cannot-match", path="B", message=text) for text in design.notes])
+    if not design.fixes:
+        say("B needs no correction")
+        return request.b
+    say(f"B corrected: {' '.join(design.fixes)}")
+    side = design.sides[1]
+    return shlex.join([side.recipe, *side.corrected] if side.kind is SideKind.BRIDGE else side.corrected)
 
 
 def _usual_engine(side: ResolvedSide, request: RunRequest) -> str:
@@ -125,17 +151,19 @@ def _side_run(
             dataset="mock" if _is_mock(side.config) else None,
             core=core.path if core is not None else None,
         )
+        header: tuple[str, ...] = (f"Megatron Bridge, run_recipe.py --recipe {target}", f"overrides: {shlex.join(overrides)}")
     elif engine == "mlm":
         words = list(side.words)
         if side.translation is None:
             wanted = to_mlm(target, overrides, release=request.release, gpus=request.gpus)
             words = mlm_words(wanted, load_mlm_mapping(request.release))
         program = megatron_lm_program(find_place("mlm", request.megatron_lm), words)
+        header = (f"Megatron-LM, pretrain_gpt.py; args: {shlex.join(words)}",)
     else:
         raise UsageError(f"unknown engine {engine!r}; use core, bridge or mlm")
     for note in program.notes:
         say(note)
-    return SideRun(name=name, program=program.words, processes=processes, environment=program.environment)
+    return SideRun(name=name, program=program.words, processes=processes, environment=program.environment, header=header)
 
 
 def core_words(recipe: str, overrides: Sequence[str], *, mock: bool) -> tuple[str, ...]:

@@ -149,6 +149,8 @@ def design(
 @click.option("--output", type=_LOG, default=Path("parity-runs"), show_default=True, help="Folder for runs, logs and pictures.")
 @click.option("--timeout", "timeout_s", type=float, help="Seconds for each run.")
 @click.option("--release", help="Bridge release; the newest shipped one by default.")
+@click.option("--match", is_flag=True, help="Correct B first, as `parity design` does.")
+@click.option("--match-execution", is_flag=True, help="Correct fields that only drift by rounding as well.")
 @click.option("--expect-identical", is_flag=True, help="Any printed digit that differs breaks parity.")
 @format_option
 def run(
@@ -161,6 +163,8 @@ def run(
     output: Path,
     timeout_s: float | None,
     release: str | None,
+    match: bool,
+    match_execution: bool,
     expect_identical: bool,
     output_format: str,
 ) -> int:
@@ -187,6 +191,8 @@ def run(
         gpus=gpus,
         release=release,
         timeout_s=timeout_s,
+        match=match,
+        match_execution=match_execution,
         options=CompareOptions(expect_identical=expect_identical),
     )
     outcomes, report = run_parity(request, say=lambda text: click.echo(text, err=True))

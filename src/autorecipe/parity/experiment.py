@@ -29,12 +29,14 @@ class SideRun:
         program: words after the process launcher: a script or `-m MODULE`, and its arguments.
         processes: processes on this machine.
         environment: variables on top of the present ones.
+        header: lines for the top of the log that say what runs, where the program does not say it itself.
     """
 
     name: str
     program: tuple[str, ...]
     processes: int
     environment: Mapping[str, str] = field(default_factory=dict)
+    header: tuple[str, ...] = ()
 
 
 def prepare_folder(folder: Path, *, say: Callable[[str], None]) -> None:
@@ -76,6 +78,8 @@ def run_side(side: SideRun, output: Path, *, say: Callable[[str], None], timeout
     started = time.monotonic()
     try:
         with log.open("w", encoding="utf-8") as stream:
+            stream.writelines(f"# {line}\n" for line in side.header)
+            stream.flush()
             done = subprocess.run(
                 command, cwd=folder, env=environment, stdout=stream, stderr=subprocess.STDOUT, timeout=timeout_s, check=False
             )

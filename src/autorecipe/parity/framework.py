@@ -13,11 +13,15 @@ from autorecipe.record import dataclass, field
 from autorecipe.schema.parity import Framework, Precision
 
 _SIGNS: tuple[tuple[Framework, re.Pattern[str], str], ...] = (
-    (Framework.AUTORECIPE, re.compile(r"\bautorecipe\b", re.IGNORECASE), "its header names autorecipe"),
+    (
+        Framework.AUTORECIPE,
+        re.compile(r"^[#\s]*(source: )?autorecipe\b|\bautorecipe [\d.]+, engine core\b", re.MULTILINE),
+        "its header names autorecipe",
+    ),
     (Framework.BRIDGE, re.compile(r"megatron[ ._-]bridge", re.IGNORECASE), "its header names Megatron Bridge"),
     (
         Framework.BRIDGE,
-        re.compile(r"^\W*(Task Configuration|Final Task Configuration)", re.MULTILINE),
+        re.compile(r"^\W*((Final )?Task Configuration|Configuration Summary \(Non-Default)", re.MULTILINE),
         "it prints Bridge's configuration",
     ),
     (Framework.MEGATRON_LM, re.compile(r"\bMegatron-LM\b|pretrain_gpt\.py"), "its header names Megatron-LM"),
@@ -26,7 +30,13 @@ _SIGNS: tuple[tuple[Framework, re.Pattern[str], str], ...] = (
 )
 _STAMP = re.compile(r"\[\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?P<fraction>\.\d+)?\]")
 _DUMP_LINE = re.compile(r"^\s*(?:\[?(?:default|rank)?\d*\]?:?\s*)?(?P<name>[a-z][a-z0-9_]+) \.{3,} ?(?P<value>.*?)\s*$")
-_OVERRIDE = re.compile(r"(?<![\w.])(?P<name>[a-z_]+(?:\.[a-z0-9_]+)+)=(?P<value>\S+)")
+_SECTIONS = (
+    "model|train|validation|optimizer|scheduler|ddp|dataset|dist|rng|logger|checkpoint|tokenizer|peft|comm_overlap|mixed_precision"
+    "|profiling|engine"
+)
+_OVERRIDE = re.compile(rf"(?<![\w.])(?P<name>(?:{_SECTIONS})(?:\.[a-z0-9_]+)+)=(?P<value>\S+)")
+_SECTION_HEAD = re.compile(rf"^\[(?P<section>{_SECTIONS})\](?:\s+Non-default values.*)?:\s*$")
+_SECTION_LINE = re.compile(r"^  (?P<name>[a-z][a-z0-9_]*): (?P<value>.*?)(?:  \(Mcore default: .*\))?\s*$")
 _PARAMETERS = re.compile(r"number of parameters on[^:]*:\s*(\d+)")
 _BODY_START = re.compile(r"iteration\s+\d+\s*/\s*\d+\s*\|")
 
@@ -89,7 +99,17 @@ def _recognise(head: str, *, has_stamp: bool, fine: bool) -> tuple[Framework, st
 
 def _read_facts(head: str) -> dict[str, str]:
     facts: dict[str, str] = {}
+    section = ""
     for line in head.splitlines():
+        opened = _SECTION_HEAD.match(line)
+        if opened:
+            section = opened["section"]
+            continue
+        entry = _SECTION_LINE.match(line) if section else None
+        if entry:
+            facts[f"{section}.{entry['name']}"] = entry["value"].strip("'")
+            continue
+        section = ""
         dumped = _DUMP_LINE.match(line)
         if dumped:
             facts[dumped["name"]] = dumped["value"]

@@ -11,8 +11,6 @@ _TOKENIZER = (
     "padded_vocab_size",
     "tokenizer.tokenizer_type",
     "tokenizer.tokenizer_model",
-    "tokenizer.vocab_size",
-    "model.vocab_size",
 )
 _ARCHITECTURE = (
     "num_layers",
@@ -28,8 +26,14 @@ _ARCHITECTURE = (
     "moe_router_topk",
     "moe_ffn_hidden_size",
     "multi_latent_attention",
-    "num_moe_experts",
 )
+_OTHER_NAMES = {"num_experts": ("num_moe_experts", "model.num_moe_experts"), "vocab_size": ("tokenizer.vocab_size",)}
+"""Name in the lists here -> Bridge's for the same setting, where it is another."""
+
+_OF_EXPERTS = ("moe_router_topk", "moe_ffn_hidden_size")
+"""Settings that mean nothing in a model without experts, whatever an argument table prints."""
+
+_UNSET = ("None", "null")
 _IGNORED = (
     "rank",
     "local_rank",
@@ -89,11 +93,22 @@ def _lists_all_arguments(log: TrainingLog) -> bool:
 
 
 def _value(log: TrainingLog, name: str) -> str | None:
-    """Look a setting up under its Megatron-LM name or its Bridge path."""
-    for key in (name, f"model.{name}"):
-        if key in log.facts:
-            return log.facts[key]
-    return None
+    """Return the value that acts, under the setting's Megatron-LM name or its Bridge path; None where nothing is stated.
+
+    Megatron-LM's argument table prints defaults that do not act: one query group where attention is not grouped, a top-k
+    without experts.
+    """
+    if name in _OF_EXPERTS and _stated(log, "num_experts") in (None, *_UNSET):
+        return None
+    if name == "num_query_groups" and log.facts.get("group_query_attention", "").lower() == "false":
+        return _stated(log, "num_attention_heads")
+    value = _stated(log, name)
+    return None if value in _UNSET else value
+
+
+def _stated(log: TrainingLog, name: str) -> str | None:
+    keys = (name, f"model.{name}", *_OTHER_NAMES.get(name, ()))
+    return next((log.facts[key] for key in keys if key in log.facts), None)
 
 
 def _same(one: str, other: str) -> bool:

@@ -202,3 +202,47 @@ def test_settings_that_headers_state_differently_are_listed() -> None:
     assert [(item.name, item.reference, item.candidate) for item in found] == [
         ("accumulate_allreduce_grads_in_fp32", "True", "False")
     ]
+
+
+TABLE = """\
+------------------------ arguments ------------------------
+  bf16 ............................................ True
+  group_query_attention ........................... {grouped}
+  hidden_size ..................................... 128
+  moe_router_topk ................................. 2
+  num_attention_heads ............................. 4
+  num_experts ..................................... {experts}
+  num_layers ...................................... 2
+  num_query_groups ................................ 1
+  padded_vocab_size ............................... None
+  vocab_size ...................................... 1000
+"""
+SUMMARY = """\
+Configuration Summary (Non-Default Values vs Megatron Core)
+[model] Non-default values (vs Mcore TransformerConfig):
+  bf16: True  (Mcore default: False)
+  num_query_groups: 4  (Mcore default: None)
+  num_attention_heads: 4  (Mcore default: 0)
+{more}
+[tokenizer]:
+  vocab_size: 1000
+"""
+ROW = " iteration 1/ 1 | consumed samples: 8 | lm loss: 6.953119E+00 |\n"
+
+
+@pytest.mark.parametrize(
+    ("grouped", "experts", "more", "reason"),
+    [
+        ("False", "None", "", ""),
+        ("True", "None", "", "num_query_groups 1 / 4"),
+        ("False", "8", "  num_moe_experts: 8\n  moe_router_topk: 4", "moe_router_topk 2 / 4"),
+        ("False", "8", "  num_moe_experts: 4\n", "num_experts 8 / 4"),
+        ("False", "None", "  num_layers: 3\n", "num_layers 2 / 3"),
+    ],
+)
+def test_only_what_acts_makes_another_architecture(grouped: str, experts: str, more: str, reason: str) -> None:
+    mlm = parse_text_log(TABLE.format(grouped=grouped, experts=experts) + ROW, name="a")
+    bridge = parse_text_log(SUMMARY.format(more=more) + ROW, name="b")
+    report = compare_logs(mlm, bridge)
+    assert (report.verdict is Verdict.NOT_COMPARABLE) == bool(reason)
+    assert reason in report.summary

@@ -140,3 +140,36 @@ def test_resolution_is_the_last_printed_digit(text: str, value: float, resolutio
 @pytest.mark.parametrize("text", ["", "abc", "1.0.0", "12 34", "0x10"])
 def test_what_is_not_a_number_is_none(text: str) -> None:
     assert parse_reading(text) is None
+
+
+def test_the_summary_that_bridge_prints_is_read_and_nothing_beside_it() -> None:
+    text = """\
+/somewhere/autorecipe/engine/upstream/megatron_bridge.py:55: UserWarning: Function 'pretrain' is experimental.
+======
+Configuration Summary (Non-Default Values vs Megatron Core)
+======
+
+[model] Non-default values (vs Mcore TransformerConfig):
+  bf16: True  (Mcore default: False)
+  num_query_groups: 4  (Mcore default: None)
+
+[train]:
+  global_batch_size: 8
+
+[dataset]:
+  seq_length: 128
+  split: '1,1,1'
+
+  not_a_setting: 1
+INFO: Using reduce-scatter for gradient reductions because self.ddp_config.use_distributed_optimizer=True
+ [2026-12-01 13:54:32] iteration        1/       6 | consumed samples:            8 | lm loss: 6.953119E+00 |
+"""
+    log = parse_text_log(text, name="bridge.log")
+    assert (log.framework, log.precision, log.tokens_per_step) == (Framework.BRIDGE, Precision.BF16, 1024)
+    assert log.facts == {
+        "model.bf16": "True",
+        "model.num_query_groups": "4",
+        "train.global_batch_size": "8",
+        "dataset.seq_length": "128",
+        "dataset.split": "1,1,1",
+    }
