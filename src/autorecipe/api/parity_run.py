@@ -18,7 +18,7 @@ from autorecipe.errors import EnvironmentProblem, NegativeAnswer, Problem, Usage
 from autorecipe.parity.compare import CompareOptions
 from autorecipe.parity.experiment import SideRun, run_side
 from autorecipe.parity.layouts import propose_layouts
-from autorecipe.parity.sides import parse_side
+from autorecipe.parity.sides import is_engine_option, parse_side
 from autorecipe.record import dataclass
 from autorecipe.schema.parity import LayoutSentinel, ParityReport, RunOutcome, SideKind
 from autorecipe.schema.run import RunConfig
@@ -107,7 +107,8 @@ def _corrected(request: RunRequest, *, say: Say) -> str:
         return request.b
     say(f"B corrected: {' '.join(design.fixes)}")
     side = design.sides[1]
-    return shlex.join([side.recipe, *side.corrected] if side.kind is SideKind.BRIDGE else side.corrected)
+    own = parse_side(request.b, default_recipe=DEFAULT_RECIPE).engine_options
+    return shlex.join([*([side.recipe] if side.kind is SideKind.BRIDGE else []), *side.corrected, *own])
 
 
 def _usual_engine(side: ResolvedSide, request: RunRequest) -> str:
@@ -140,8 +141,12 @@ def _side_run(
 ) -> SideRun:
     overrides = side.words if side.translation is None else tuple(override_texts(side.translation))
     target = side.spec.recipe or recipe
+    own = side.spec.engine_options
     if engine == "core":
-        return SideRun(name=name, program=core_words(target, overrides, mock=_is_mock(side.config)), processes=processes)
+        words = core_words(target, (*overrides, *own), mock=_is_mock(side.config))
+        return SideRun(name=name, program=words, processes=processes)
+    if own:
+        say(f"{name}: only engine core understands {' '.join(own)}; left out")
     if engine == "bridge":
         core = look_up_place("mlm", request.megatron_lm)
         program = bridge_program(
@@ -153,12 +158,12 @@ def _side_run(
         )
         header: tuple[str, ...] = (f"Megatron Bridge, run_recipe.py --recipe {target}", f"overrides: {shlex.join(overrides)}")
     elif engine == "mlm":
-        words = list(side.words)
+        options = list(side.words)
         if side.translation is None:
             wanted = to_mlm(target, overrides, release=request.release, gpus=request.gpus)
-            words = mlm_words(wanted, load_mlm_mapping(request.release))
-        program = megatron_lm_program(find_place("mlm", request.megatron_lm), words)
-        header = (f"Megatron-LM, pretrain_gpt.py; args: {shlex.join(words)}",)
+            options = mlm_words(wanted, load_mlm_mapping(request.release))
+        program = megatron_lm_program(find_place("mlm", request.megatron_lm), options)
+        header = (f"Megatron-LM, pretrain_gpt.py; args: {shlex.join(options)}",)
     else:
         raise UsageError(f"unknown engine {engine!r}; use core, bridge or mlm")
     for note in program.notes:
@@ -218,6 +223,8 @@ def run_layouts(
     target, schema = catalog.load(recipe), catalog.schema()
     # Weights drawn on the host from one generator are the same in every layout.
     common = (*overrides, "model.use_cpu_initialization=true")
+    own = tuple(text for text in common if is_engine_option(text))
+    common = tuple(text for text in common if not is_engine_option(text))
     config = resolve_config(target, schema, common, world_size=gpus)
     variants = propose_layouts(config, gpus)
     known = [variant.name for variant in variants]
@@ -238,7 +245,7 @@ def run_layouts(
             continue
         moved = {text.partition("=")[0] for text in variant.overrides}
         words = tuple(text for text in common if text.partition("=")[0] not in moved) + variant.overrides
-        program = core_words(recipe, words, mock=_is_mock(config))
+        program = core_words(recipe, (*words, *own), mock=_is_mock(config))
         done = run_side(SideRun(name=variant.name, program=program, processes=gpus), output, say=say, timeout_s=timeout_s)
         report = None
         if first is not None:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from autorecipe.errors import Problem, UsageError
 from autorecipe.parity.source import load_log
-from autorecipe.record import dataclass
+from autorecipe.record import dataclass, replace
 from autorecipe.schema.parity import Framework, SideKind, TrainingLog
 from autorecipe.schema.value import FieldValue
 
@@ -29,6 +29,7 @@ class SideSpec:
         script: launch script or YAML file that holds the Megatron-LM options; words are empty then.
         processes: processes that the launcher words name, or None.
         saved: values of an argument table, by destination; words are empty then.
+        engine_options: `engine.KEY=VALUE` texts, which only this project's engine understands.
     """
 
     kind: SideKind
@@ -38,6 +39,7 @@ class SideSpec:
     script: Path | None = None
     processes: int | None = None
     saved: Mapping[str, FieldValue] | None = None
+    engine_options: tuple[str, ...] = ()
 
 
 def parse_side(text: str, *, default_recipe: str) -> SideSpec:
@@ -67,6 +69,10 @@ def parse_side(text: str, *, default_recipe: str) -> SideSpec:
 
 def side_of_words(words: list[str], *, text: str, default_recipe: str) -> SideSpec:
     """Recognise one side that is already split into words."""
+    own = tuple(word for word in words if is_engine_option(word))
+    if own:
+        rest = [word for word in words if not is_engine_option(word)]
+        return replace(side_of_words(rest, text=text, default_recipe=default_recipe), engine_options=own)
     is_command = any(word.endswith(("run_recipe.py", "pretrain_gpt.py")) for word in words)
     if "--recipe" in words or any(word.startswith("--recipe=") for word in words) or _is_bridge_command(words):
         return _bridge_side(words, text, default_recipe)
@@ -83,6 +89,11 @@ def side_of_words(words: list[str], *, text: str, default_recipe: str) -> SideSp
             hint='autorecipe parity design "--num-layers 2 ..." "vanilla_gpt_pretrain_config model.num_layers=2 ..."',
         )
     )
+
+
+def is_engine_option(word: str) -> bool:
+    """Return whether a word sets an option of this project's engine, which is no field of a configuration."""
+    return word.startswith("engine.") and "=" in word
 
 
 def _is_bridge_command(words: list[str]) -> bool:
@@ -138,7 +149,7 @@ def _side_of_log(path: Path, default_recipe: str) -> SideSpec:
     return SideSpec(
         kind=SideKind.BRIDGE,
         text=str(path),
-        words=_join_precision([_plain_override(word) for word in shlex.split(overrides[1])]),
+        words=_join_precision([_plain_override(word) for word in shlex.split(overrides[1]) if not is_engine_option(word)]),
         recipe=recipe[1] if recipe else default_recipe,
     )
 

@@ -162,3 +162,18 @@ def test_the_command_prints_fields_fixes_and_commands(capsys: pytest.CaptureFixt
     assert execute(["parity", "design", MLM, BRIDGE, "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["fixes"] == list(MATCHING)
     assert execute(["parity", "design", MLM]) == 2
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "own"),
+    [
+        ("engine.modules=own model.num_layers=2", ("model.num_layers=2",), ("engine.modules=own",)),
+        ("vanilla_gpt_pretrain_config model.num_layers=2 engine.modules=own", ("model.num_layers=2",), ("engine.modules=own",)),
+        ("--num-layers 2 engine.fused_loss=false", ("--num-layers", "2"), ("engine.fused_loss=false",)),
+    ],
+)
+def test_options_of_this_engine_are_kept_apart_from_the_configuration(
+    text: str, words: tuple[str, ...], own: tuple[str, ...]
+) -> None:
+    spec = parse_side(text, default_recipe="vanilla_gpt_pretrain_config")
+    assert (spec.words, spec.engine_options) == (words, own)
