@@ -1,4 +1,4 @@
-"""Training runs recorded on one H200 against what Megatron-LM's pretrain_gpt.py printed there for the same configuration.
+"""Recorded training runs against what Megatron-LM's pretrain_gpt.py printed on the same machine (one H200, one CPU).
 
 The files hold one step a line: iteration, lm loss, gradient norm, learning rate. docs/reference/engine-speed.md says how to make
 them again.
@@ -35,6 +35,13 @@ def test_every_iteration_agrees(path):
         assert ours[3] == theirs[3]  # the learning rate as printed
         assert float(ours[1]) == pytest.approx(float(theirs[1]), rel=bound.loss)
         assert float(ours[2]) == pytest.approx(float(theirs[2]), rel=bound.grad_norm)
+
+
+def test_on_one_cpu_every_printed_digit_is_megatron_lms():
+    """Both programs on the same machine, one thread: docs/decisions/0004-digits-of-a-cpu.md."""
+    expected = golden_runs.undo_average(read(LOSSES / "cpu_gpt_bf16__megatron-lm.txt"))
+    assert read(LOSSES / "cpu_gpt_bf16__core-local.txt") == expected
+    assert len(expected) == 10
 
 
 def test_both_kinds_of_modules_are_recorded():

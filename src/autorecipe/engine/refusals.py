@@ -195,24 +195,23 @@ def _own_model_class(run: RunConfig) -> Problem | None:
 def _attention_beyond_sdpa(run: RunConfig) -> Problem | None:
     if run.get("engine.modules", None) in ("core-local", "transformer-engine") or compat.has_transformer_engine():
         return None
-    kind = run.get("model.softmax_type", None)
-    if kind not in (None, "vanilla"):
-        message = f"={kind!r}: torch's scaled dot product attention has no such softmax"
-        hint = "set engine.modules=core-local (without context parallelism), or add --engine bridge"
-        return Problem(code=CODE, path="model.softmax_type", message=message, hint=hint)
     if run.get("model.qk_clip", None) is True or run.get("model.log_max_attention_logit", None) is True:
         return _refuse("model.qk_clip", "torch's scaled dot product attention does not report its largest score")
     return None
 
 
-def _biased_grouped_experts(run: RunConfig) -> Problem | None:
+def _biased_experts(run: RunConfig) -> Problem | None:
     biased = run.get("model.add_bias_linear", True) is not False
-    if not run.get("model.num_moe_experts", None) or not biased or run.get("model.moe_grouped_gemm", None) is not True:
+    if not run.get("model.num_moe_experts", None) or not biased or compat.has_transformer_engine():
         return None
-    if compat.has_transformer_engine():
-        return None
-    message = "=True with model.add_bias_linear=True: grouped experts have no biases here"
-    return Problem(code=CODE, path="model.moe_grouped_gemm", message=message, hint="set model.moe_grouped_gemm=false")
+    if run.get("model.moe_grouped_gemm", None) is not True:
+        message = "is off with model.add_bias_linear=True: single experts add their biases in place, which autograd refuses"
+        return Problem(code=CODE, path="model.moe_grouped_gemm", message=message, hint="set model.moe_grouped_gemm=true")
+    if view_layout(run).etp > 1:
+        message = "is above 1 with model.add_bias_linear=True: every rank would add the experts' output bias"
+        hint = "set model.expert_tensor_parallel_size=1"
+        return Problem(code=CODE, path="model.expert_tensor_parallel_size", message=message, hint=hint)
+    return None
 
 
 def _refuse(path: str, message: str) -> Problem:
@@ -227,7 +226,7 @@ def _has_module(name: str) -> bool:
 _CHECKS = (
     _own_model_class,
     _attention_beyond_sdpa,
-    _biased_grouped_experts,
+    _biased_experts,
     _hybrid,
     _linear_attention,
     _vision,

@@ -40,6 +40,7 @@ from autorecipe.engine.loop.settings import LoopSettings, read_settings
 from autorecipe.engine.loop.training import TrainingLoop, TrainingParts, TrainState
 from autorecipe.engine.loop.unsupported import check_supported
 from autorecipe.engine.precision import view_precision
+from autorecipe.engine.refusals import check_model
 from autorecipe.errors import AutorecipeError, EnvironmentProblem, Problem
 from autorecipe.schema.run import OriginKind, RunConfig
 from autorecipe.schema.value import to_jsonable
@@ -77,6 +78,7 @@ def train(run: RunConfig, options: TrainOptions | None = None) -> int:
         AutorecipeError: on every rank alike; the caller prints it once.
     """
     options = options or TrainOptions()
+    check_model(run)
     unused = check_supported(run, from_scratch=options.from_scratch)
     settings = read_settings(run)
     spec = read_finetune_spec(run) if is_finetuning(run) else read_data_spec(run)

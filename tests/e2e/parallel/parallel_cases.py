@@ -186,6 +186,7 @@ EXPERTS = [
         },
         ep=2,
     ),
+    case("EP 2, grouped experts with biases", 2, "moe", both={"moe_grouped_gemm": True, "add_bias_linear": True}, ep=2),
     case("EP 2, every second layer", 2, "moe", both={"moe_layer_freq": 2}, ep=2),
 ]
 
@@ -246,6 +247,9 @@ ARCHITECTURES = [
     case(
         "padded vocabulary, TP 2", 2, both={"vocab_size": 100, "should_pad_vocab": True, "make_vocab_size_divisible_by": 64}, tp=2
     ),
+    case("learned softmax sinks, TP 2, SP", 2, both={"softmax_type": "learnable"}, tp=2, sp=True),
+    case("learned softmax sinks, CP 2", 2, both={"softmax_type": "learnable", "window_size": [6, 0]}, cp=2),
+    case("learned softmax sinks, CP 2, exchanged heads", 2, both={"softmax_type": "learnable"}, cp=2, cp_comm_type="a2a"),
     case("fused SwiGLU, TP 2", 2, both={"bias_activation_fusion": True}, tp=2),
 ]
 
@@ -253,6 +257,20 @@ MODULES = [
     case("own modules against Megatron-Core's, dense", 1, engine__modules="core-local", bound="modules"),
     case("own modules against Megatron-Core's, classic", 1, "classic", engine__modules="core-local", bound="modules"),
     case("own modules against Megatron-Core's, experts", 1, "moe", engine__modules="core-local", bound="modules"),
+    case(
+        "own modules against Megatron-Core's, learned softmax sinks",
+        1,
+        both={"softmax_type": "learnable"},
+        engine__modules="core-local",
+        bound="modules",
+    ),
+    case(
+        "own modules against Megatron-Core's, softmax off by one",
+        1,
+        both={"softmax_type": "off-by-one"},
+        engine__modules="core-local",
+        bound="modules",
+    ),
     case(
         "own modules against Megatron-Core's, sliding window",
         1,

@@ -68,7 +68,7 @@ def test_latent_attention_with_tensor_parallelism_needs_sequence_parallelism():
 
 
 def test_execution_only_settings_are_replaced_with_a_note():
-    run = make_run(num_moe_experts=4, moe_token_dispatcher_type="flex", masked_softmax_fusion=True)
+    run = make_run(num_moe_experts=4, add_bias_linear=False, moe_token_dispatcher_type="flex", masked_softmax_fusion=True)
     assert build_transformer_config(run).moe_token_dispatcher_type == "alltoall"
     assert any("moe_token_dispatcher_type=flex" in line for line in describe_adjustments(run))
 
@@ -79,7 +79,7 @@ def test_what_megatron_core_rejects_is_a_usage_error():
 
 
 def test_expert_layers_follow_the_frequency():
-    config = build_transformer_config(make_run(num_moe_experts=4, moe_layer_freq="([0]*1+[1]*1)"))
+    config = build_transformer_config(make_run(num_moe_experts=4, add_bias_linear=False, moe_layer_freq="([0]*1+[1]*1)"))
     assert config.moe_layer_freq == [0, 1]
 
 
@@ -95,13 +95,18 @@ def test_a_provider_with_a_model_of_its_own_is_refused():
     assert "GemmaModelProvider" in problem.message
 
 
-def test_a_softmax_that_torch_does_not_have_is_refused_except_with_core_local_modules():
-    run = make_run(softmax_type="learnable")
-    (problem,) = refusals_of(run)
-    assert "engine.modules=core-local" in problem.hint
-    plan_transformer(RunConfig(values={**run.values, "engine.modules": "core-local"}))
+def test_experts_with_biases_must_be_grouped_and_whole():
+    biased = {"num_moe_experts": 4, "add_bias_linear": True}
+    (problem,) = refusals_of(make_run(**biased, moe_grouped_gemm=False))
+    assert problem.hint == "set model.moe_grouped_gemm=true"
+    split = {"tensor_model_parallel_size": 2, "sequence_parallel": True, "expert_tensor_parallel_size": 2}
+    (problem,) = refusals_of(make_run(**biased, moe_grouped_gemm=True, **split))
+    assert problem.path == "model.expert_tensor_parallel_size"
+    plan_transformer(make_run(**biased, moe_grouped_gemm=True))
 
 
-def test_grouped_experts_with_biases_are_refused():
-    (problem,) = refusals_of(make_run(num_moe_experts=4, moe_grouped_gemm=True, add_bias_linear=True))
-    assert problem.hint == "set model.moe_grouped_gemm=false"
+def test_execution_settings_of_newer_releases_are_left_out_with_a_note():
+    (line,) = describe_adjustments(make_run(moe_flex_dispatcher_num_sms=16))
+    assert "moe_flex_dispatcher_num_sms=16 is not used" in line and "does not change what is trained" in line
+    (problem,) = refusals_of(make_run(mup_width_mult=2.0))
+    assert problem.path == "model.mup_width_mult"

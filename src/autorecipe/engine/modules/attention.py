@@ -18,8 +18,9 @@ import torch
 import torch.nn.functional as F
 from megatron.core import parallel_state
 from megatron.core.tensor_parallel import get_cuda_rng_tracker
+from megatron.core.tensor_parallel.layers import set_tensor_model_parallel_attributes
 from megatron.core.transformer.module import MegatronModule
-from megatron.core.transformer.utils import is_layer_window_attention
+from megatron.core.transformer.utils import is_layer_window_attention, make_sharded_tensors_for_checkpoint
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from autorecipe.engine.modules.context import exchange_heads, gather_sequence, return_heads, zigzag_order
@@ -76,6 +77,7 @@ class SdpaAttention(MegatronModule):
         self.cp_group = _context_group(config, pg_collection)
         self.exchanges_heads = cp_comm_type == "a2a"
         self.kernel = getattr(config, "attention_kernel", "auto")
+        self.softmax_offset = _make_sinks(config)
         self.current_max_attn_logits = None
 
     def forward(
@@ -96,7 +98,7 @@ class SdpaAttention(MegatronModule):
         boundaries = _boundaries(packed_seq_params, query.shape[0], self.cp_size)
         if self.cp_group is None:
             spans = list(_whole_spans(boundaries))
-            output = self._attend(query, key, value, spans, causal, attention_mask)
+            output = self._attend(query, key, value, spans, causal, attention_mask, self.softmax_offset)
         elif self.exchanges_heads:
             output = self._attend_exchanged(query, key, value, boundaries, causal)
         else:
@@ -104,9 +106,14 @@ class SdpaAttention(MegatronModule):
             key = gather_sequence(key, self.cp_group, order)  # [T, B, G, D]
             value = gather_sequence(value, self.cp_group, order)
             spans = list(_zigzag_spans(boundaries, self.cp_size, self.cp_group.rank()))
-            output = self._attend(query, key, value, spans, causal, attention_mask)
+            output = self._attend(query, key, value, spans, causal, attention_mask, self.softmax_offset)
         output = output.flatten(2)
         return output.squeeze(1) if packed else output
+
+    def sharded_state_dict(self, prefix: str = "", sharded_offsets: Any = (), metadata: Any = None) -> Any:
+        """Describe the learned sinks to a checkpoint, split by heads; nothing else here is learned."""
+        learned = {"softmax_offset": self.softmax_offset} if isinstance(self.softmax_offset, torch.nn.Parameter) else {}
+        return make_sharded_tensors_for_checkpoint(learned, prefix, {"softmax_offset": 0}, sharded_offsets)
 
     @property
     def cp_size(self) -> int:
@@ -123,7 +130,8 @@ class SdpaAttention(MegatronModule):
             key, value = (tensor.repeat_interleave(times, 2) for tensor in (key, value))
         order = zigzag_order(boundaries, size, query.device)
         query, key, value = (exchange_heads(tensor, self.cp_group, order) for tensor in (query, key, value))
-        output = self._attend(query, key, value, list(_whole_spans(boundaries)), causal, None)
+        sinks = None if self.softmax_offset is None else self.softmax_offset.chunk(size)[self.cp_group.rank()]
+        output = self._attend(query, key, value, list(_whole_spans(boundaries)), causal, None, sinks)
         return return_heads(output, self.cp_group, order)
 
     def _attend(
@@ -134,11 +142,12 @@ class SdpaAttention(MegatronModule):
         spans: list[Span],
         causal: bool,
         mask: torch.Tensor | None,
+        sinks: torch.Tensor | None,  # [H]
     ) -> torch.Tensor:
         """Attend span by span; [S, B, H, DV]."""
         query, key, value = (tensor.permute(1, 2, 0, 3) for tensor in (query, key, value))  # [B, H, S, D]
         with self._dropout_state(), self._kernel_choice(query):
-            parts = [self._attend_span(query, key, value, span, causal, mask) for span in spans]
+            parts = [self._attend_span(query, key, value, span, causal, mask, sinks) for span in spans]
         output = parts[0] if len(parts) == 1 else torch.cat(parts, dim=2)
         missing = query.shape[2] - output.shape[2]  # padding after the last packed sequence
         if missing:
@@ -153,6 +162,7 @@ class SdpaAttention(MegatronModule):
         span: Span,
         causal: bool,
         mask: torch.Tensor | None,
+        sinks: torch.Tensor | None,
     ) -> torch.Tensor:
         rows, columns = span.q_end - span.q_start, span.k_end - span.k_start
         q = query[:, :, span.q_start : span.q_end]
@@ -172,6 +182,10 @@ class SdpaAttention(MegatronModule):
             allowed = causal_lower_right(rows, columns)
         else:
             allowed = None
+        if sinks is not None:
+            if not torch.is_tensor(allowed):
+                allowed = _allowed(rows, columns, causal, None, q.device)
+            k, v, allowed = _add_sinks(k, v, allowed, sinks)
         return F.scaled_dot_product_attention(
             q, k, v, allowed, dropout, is_causal=causal and allowed is None, scale=self.scale, enable_gqa=grouped
         )
@@ -190,6 +204,42 @@ class SdpaAttention(MegatronModule):
             fork: AbstractContextManager[None] = get_cuda_rng_tracker().fork()
             return fork
         return nullcontext()
+
+
+def _make_sinks(config: Any) -> torch.Tensor | None:
+    """Return what joins each head's softmax denominator beside the keys' scores, [local heads], or None.
+
+    Zeros where it is fixed (`off-by-one`), a parameter where it is learned. It is drawn as Megatron-Core's own attention
+    draws it, so initial weights agree; it is marked as split over tensor-parallel ranks, so that norms count each head.
+    """
+    if config.softmax_type == "vanilla":
+        return None
+    device = torch.device("cpu") if config.use_cpu_initialization else torch.cuda.current_device()
+    heads = config.num_attention_heads // config.tensor_model_parallel_size
+    values = torch.zeros(heads, device=device, dtype=config.params_dtype)
+    if config.softmax_type == "off-by-one":
+        return values
+    sinks = torch.nn.Parameter(values)
+    if config.perform_initialization:
+        config.init_method(sinks)
+    set_tensor_model_parallel_attributes(sinks, True, 0, 1)
+    return sinks
+
+
+def _add_sinks(
+    key: torch.Tensor,  # [B, G, T, D]
+    value: torch.Tensor,  # [B, G, T, DV]
+    allowed: torch.Tensor,  # [..., S, T]
+    sinks: torch.Tensor,  # [H]
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Add a key without content whose score is the sink: it takes its share of the softmax and gives nothing."""
+    scores = torch.zeros(allowed.shape, dtype=key.dtype, device=key.device).masked_fill(~allowed, -torch.inf)
+    while scores.dim() < 4:
+        scores = scores.unsqueeze(0)
+    heads = sinks.shape[0]
+    scores = scores.expand(scores.shape[0], heads, *scores.shape[2:])
+    column = sinks.to(key.dtype).view(1, heads, 1, 1).expand(scores.shape[0], heads, scores.shape[2], 1)
+    return F.pad(key, (0, 0, 0, 1)), F.pad(value, (0, 0, 0, 1)), torch.cat([scores, column], dim=3)
 
 
 def _context_group(config: Any, groups: Any) -> Any:

@@ -13,7 +13,7 @@ from megatron.core.transformer.utils import make_sharded_tensors_for_checkpoint
 
 
 class GroupedLinear(torch.nn.Module):
-    """One linear layer per local expert, `weight0` to `weight{n-1}`, each [output, input].
+    """One linear layer per local expert, `weight0` to `weight{n-1}`, each [output, input], and biases where asked for.
 
     The token dispatcher gathers and scatters over the expert tensor-parallel ranks, so each layer is a plain product here.
     """
@@ -31,11 +31,12 @@ class GroupedLinear(torch.nn.Module):
         init_method: Any,
         bias: bool,
         pg_collection: Any,
+        skip_bias_add: bool = False,
         **_: Any,
     ) -> None:
         super().__init__()
-        if bias:
-            raise NotImplementedError("grouped experts with biases: set model.moe_grouped_gemm=false")
+        self.has_bias = bias
+        self.returns_bias = bias and skip_bias_add
         self.num_gemms = num_gemms
         self.config = config
         self.expert_tp_group, self.ep_group, self.expert_dp_group = (
@@ -56,8 +57,18 @@ class GroupedLinear(torch.nn.Module):
             weight.partition_dim = self.parallel_axis
             weight.partition_stride = 1
             setattr(self, f"weight{index}", weight)
+        for index in range(num_gemms if bias else 0):
+            setattr(self, f"bias{index}", self._make_bias(shape[0], device))
 
-    def forward(self, x: torch.Tensor, tokens_per_expert: Any) -> tuple[torch.Tensor, None]:
+    def _make_bias(self, size: int, device: Any) -> torch.nn.Parameter:
+        bias = torch.nn.Parameter(torch.zeros(size, device=device, dtype=self.config.params_dtype))
+        bias.allreduce = self.config.expert_model_parallel_size == 1
+        bias.tensor_model_parallel = self.parallel_axis == 0
+        bias.partition_dim = 0
+        bias.partition_stride = 1
+        return bias
+
+    def forward(self, x: torch.Tensor, tokens_per_expert: Any) -> tuple[torch.Tensor, list[torch.Tensor] | None]:
         """Apply each expert to its rows.
 
         Args:
@@ -65,15 +76,23 @@ class GroupedLinear(torch.nn.Module):
             tokens_per_expert: rows of each local expert, [experts].
 
         Returns:
-            [rows, output] and no bias.
+            [rows, output], and each expert's bias where the caller adds it (weighted by the router, after the second layer).
         """
+        biases = [getattr(self, f"bias{index}") for index in range(self.num_gemms)] if self.has_bias else None
+        output = self._multiply(x, tokens_per_expert)
+        if biases is None or self.returns_bias:
+            return output, biases
+        counts = torch.as_tensor(tokens_per_expert, device=x.device)
+        return output + torch.stack(biases).repeat_interleave(counts, dim=0), None
+
+    def _multiply(self, x: torch.Tensor, tokens_per_expert: Any) -> torch.Tensor:
         weights = [getattr(self, f"weight{index}") for index in range(self.num_gemms)]
         if x.is_cuda and x.dtype == torch.bfloat16:
-            return _grouped_product(x, weights, tokens_per_expert), None
+            return _grouped_product(x, weights, tokens_per_expert)
         counts = tokens_per_expert.tolist() if torch.is_tensor(tokens_per_expert) else list(tokens_per_expert)
         # Every expert takes part, with no rows too, so that each weight gets a gradient.
         parts = [rows @ weight.t() for rows, weight in zip(torch.split(x, counts), weights, strict=True)]
-        return torch.cat(parts), None
+        return torch.cat(parts)
 
     def backward_dw(self) -> None:
         """Do nothing: weight gradients are never delayed here."""
@@ -88,18 +107,23 @@ class GroupedLinear(torch.nn.Module):
         found: dict[str, Any] = {}
         for index in range(self.num_gemms):
             expert_axis = (len(sharded_offsets), first + index, total)
+            own = {"weight": getattr(self, f"weight{index}")}
+            axes = {"weight": self.parallel_axis}
+            if self.has_bias:
+                own["bias"] = getattr(self, f"bias{index}")
+                axes |= {"bias": 0} if self.parallel_axis == 0 else {}
             shards = make_sharded_tensors_for_checkpoint(
-                {"weight": getattr(self, f"weight{index}")},
+                own,
                 "",
-                {"weight": self.parallel_axis},
+                axes,
                 sharded_offsets if singleton else (*sharded_offsets, expert_axis),
                 tp_group=self.expert_tp_group,
                 dp_cp_group=self.expert_dp_group,
             )
-            shard = shards["weight"]
-            shard.key = f"{prefix}{first + index}.weight" if singleton else f"{prefix}weight"
-            shard.replica_id = (*shard.replica_id[:2], self.expert_dp_group.rank())
-            found[f"{prefix}weight{index}"] = shard
+            for name, shard in shards.items():
+                shard.key = f"{prefix}{first + index}.{name}" if singleton else f"{prefix}{name}"
+                shard.replica_id = (*shard.replica_id[:2], self.expert_dp_group.rank())
+                found[f"{prefix}{name}{index}"] = shard
         return found
 
 
