@@ -27,7 +27,7 @@ def checkpoint() -> None:
 
 
 @checkpoint.command("import")
-@click.option("--hf", type=FOLDER, required=True, metavar="DIR", help="Folder with config.json and safetensors.")
+@click.option("--hf", type=FOLDER, required=True, metavar="DIR", help="Folder with config.json and safetensors, or ORG/NAME.")
 @click.option("--out", type=FOLDER, required=True, metavar="DIR", help="Checkpoint folder to make.")
 @click.option("--peft", type=FOLDER, metavar="DIR", help="Folder of an adapter (peft package) to merge into the weights.")
 @format_option
@@ -54,7 +54,9 @@ def import_(hf: Path, out: Path, peft: Path | None, output_format: str) -> None:
 
 @checkpoint.command("export")
 @saved_option
-@click.option("--hf", type=FOLDER, required=True, metavar="DIR", help="Folder whose config.json and tokenizer files are taken.")
+@click.option(
+    "--hf", type=FOLDER, required=True, metavar="DIR", help="Folder, or ORG/NAME, whose config.json and tokenizer are taken."
+)
 @click.option("--out", type=FOLDER, required=True, metavar="DIR", help="Folder to make.")
 @click.option("--merge", is_flag=True, help="Merge an adapter into its weights and export these, not the adapter.")
 @base_option

@@ -30,8 +30,10 @@ def main() -> int:
 def convert(given: argparse.Namespace) -> dict[str, Any]:
     """Do what a command line asks for, and return its report."""
     if given.command != "merge":
+        from autorecipe.engine.hf.hub import find_folder
         from autorecipe.engine.hf.model import read_hf_model
 
+        given.hf = find_folder(given.hf, weights=given.command == "import")
         read_hf_model(given.hf)  # refuses what is not converted before torch takes its seconds
     if given.command == "merge":
         from autorecipe.engine.adapters.merge import merge_adapter
