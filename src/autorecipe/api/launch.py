@@ -124,10 +124,11 @@ def prepare_launch(request: LaunchRequest) -> PreparedLaunch:
     given: dict[str, object] = {"processes": allocation.world_size}
     given |= {name: value for name, value in (("dataset", request.dataset), ("mode", request.mode)) if value}
     findings = check_config(config, cluster, environment=environment, given=given, verify=False)
+    is_own = is_own_recipe(request.recipe)  # the name of a function says no mode
     command = build_training_command(
-        recipe=request.recipe if is_own_recipe(request.recipe) else recipe.name,
+        recipe=request.recipe if is_own else recipe.name,
         dataset=request.dataset,
-        mode=request.mode,
+        mode=request.mode or (_mode_word(recipe) if is_own else ""),
         overrides=request.overrides,
         options=request.options,
         environment=carried,
@@ -142,6 +143,10 @@ def prepare_launch(request: LaunchRequest) -> PreparedLaunch:
         findings=findings,
         messages=tuple(messages),
     )
+
+
+def _mode_word(recipe: Recipe) -> str:
+    return {"peft": "lora"}.get(recipe.mode.value, recipe.mode.value) if recipe.mode is not None else ""
 
 
 def plan_local(prepared: PreparedLaunch, *, master_host: str = "", port: int = 29500) -> LaunchPlan:

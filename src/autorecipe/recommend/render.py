@@ -209,10 +209,12 @@ def _finding_en(finding: Finding) -> str:
 
 
 def _finding_ja(finding: Finding) -> str:
-    """Say a finding with its facts; the rule's own sentence follows as upstream words it."""
+    """Say a finding with its facts; the sentence of a rule that has no Japanese one follows in English."""
+    from autorecipe.recommend.findings_ja import say_finding
+
     parts = [f"- {SEVERITIES['ja'][finding.severity]}[{finding.rule}]"]
     if finding.paths:
         parts.append(f"対象 {', '.join(finding.paths)}。")
     if finding.legal:
         parts.append("許される値 " + "、".join(f"{path}: {values}" for path, values in finding.legal.items()) + "。")
-    return " ".join([*parts, finding.message])
+    return " ".join([*parts, say_finding(finding) or finding.message])

@@ -124,5 +124,5 @@ def test_a_recipe_of_ones_own_is_started_by_its_file(tmp_path, capsys):
     target = f"{path}:my_llama_config"
     assert execute(["launch", "local", target, "--nodes", "1", "--gpus-per-node", "8", "--dataset", "mock"]) == 0
     shown = capsys.readouterr()
-    assert f"--recipe {target} --dataset mock" in " ".join(shown.out.replace("\\\n", " ").split())
+    assert f"--recipe {target} --mode pretrain --dataset mock" in " ".join(shown.out.replace("\\\n", " ").split())
     assert "64 micro batches" in shown.err
