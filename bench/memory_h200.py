@@ -100,17 +100,23 @@ CONFIGURATIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def measure(name: str) -> dict[str, Any]:
-    """Train three steps in this process and return the peaks."""
+def measure(name: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Train three steps in this process, with an adapter where the values name one, and return the peaks."""
     import torch
 
     from autorecipe.engine import build, optimizer, parallel, step
+    from autorecipe.engine.adapters.settings import read_adapter
     from autorecipe.schema.run import RunConfig
 
-    values = CONFIGURATIONS[name]
     run = RunConfig(values=values)
     context = parallel.initialize(run)
-    chunks = build.build_model(run, context)
+    chunks = build.build_bare_model(run, context)
+    adapter = read_adapter(run)
+    if adapter is not None:
+        from autorecipe.engine.adapters.attach import attach_adapters
+
+        attach_adapters(chunks, adapter, seed=1234)
+    chunks = build.wrap_model(run, chunks, context)
     updater = optimizer.build_optimizer(run, chunks, context)
     step.prepare_schedule(run, chunks, updater)
     seq, mbs = values["dataset.seq_length"], values["train.micro_batch_size"]
@@ -153,7 +159,7 @@ def measure(name: str) -> dict[str, Any]:
     }
 
 
-def compare(rows: list[dict[str, Any]]) -> None:
+def compare(rows: list[dict[str, Any]], configurations: Mapping[str, Mapping[str, Any]] = CONFIGURATIONS) -> None:
     """Print measured peaks beside the closed form."""
     from autorecipe.estimate.inputs import read_inputs
     from autorecipe.estimate.memory import MemoryModel
@@ -167,7 +173,7 @@ def compare(rows: list[dict[str, Any]]) -> None:
         if "error" in row:
             print(f"{row['name']:28s} failed: {row['error'][:90]}")
             continue
-        inputs = read_inputs(RunConfig(values=CONFIGURATIONS[row["name"]]), layers=LayerImplementation.LOCAL)
+        inputs = read_inputs(RunConfig(values=configurations[row["name"]]), layers=LayerImplementation.LOCAL)
         model = MemoryModel(inputs.shape, policy=inputs.policy)
         estimate = model.peak_bytes(inputs.layout, inputs.batch, 1)
         error = estimate / row["allocated_bytes"] - 1
@@ -182,21 +188,32 @@ def compare(rows: list[dict[str, Any]]) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    run_bench(CONFIGURATIONS, file=__file__, doc=__doc__)
+
+
+def run_bench(configurations: Mapping[str, Mapping[str, Any]], *, file: str, doc: str | None) -> None:
+    """Parse the command line of a memory bench and do what it says.
+
+    Args:
+        configurations: by name.
+        file: the bench's own file, started anew for each configuration.
+        doc: its help.
+    """
+    parser = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=pathlib.Path, help="measure, and write one JSON object a line here")
     parser.add_argument("--compare", type=pathlib.Path, help="print the table of an earlier measurement")
-    parser.add_argument("--one", choices=sorted(CONFIGURATIONS), help="measure one configuration in this process")
+    parser.add_argument("--one", choices=sorted(configurations), help="measure one configuration in this process")
     parser.add_argument("--timeout", type=int, default=150, help="seconds for one configuration")
     options = parser.parse_args()
     if options.one:
-        print(json.dumps(measure(options.one)), flush=True)
+        print(json.dumps(measure(options.one, configurations[options.one])), flush=True)
         os._exit(0)
     if options.compare:
-        compare([json.loads(line) for line in options.compare.read_text(encoding="utf-8").splitlines() if line])
+        compare([json.loads(line) for line in options.compare.read_text(encoding="utf-8").splitlines() if line], configurations)
         return
     rows: list[dict[str, Any]] = []
-    for name in CONFIGURATIONS:
-        command = [sys.executable, __file__, "--one", name]
+    for name in configurations:
+        command = [sys.executable, file, "--one", name]
         try:
             done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=options.timeout)
             ok = done.returncode == 0 and done.stdout.strip()
@@ -207,7 +224,7 @@ def main() -> None:
         print(name, row.get("error", f"{row.get('allocated_bytes', 0) / 2**30:.2f} GiB"), file=sys.stderr, flush=True)
         if options.out:
             options.out.write_text("".join(json.dumps(item) + "\n" for item in rows), encoding="utf-8")
-    compare(rows)
+    compare(rows, configurations)
 
 
 if __name__ == "__main__":

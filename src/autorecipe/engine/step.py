@@ -203,8 +203,8 @@ def sum_losses(reports: Sequence[Mapping[str, torch.Tensor]], context: ParallelC
 
 
 def reduce_losses(reports: Sequence[Mapping[str, torch.Tensor]], context: ParallelContext) -> Mapping[str, torch.Tensor]:
-    """Return the mean loss per token by name, equal on every rank."""
-    return {name: summed[0] / summed[1] for name, summed in sum_losses(reports, context).items()}
+    """Return the mean loss per token by name, equal on every rank; 0 where no token of the batch counts."""
+    return {name: summed[0] / summed[1].clamp(min=1) for name, summed in sum_losses(reports, context).items()}
 
 
 def place_batch(batch: Batch, context: ParallelContext) -> dict[str, Any]:
@@ -212,7 +212,7 @@ def place_batch(batch: Batch, context: ParallelContext) -> dict[str, Any]:
     tensors = {name: _move(value, context.device) for name, value in batch.items() if torch.is_tensor(value)}
     boundaries = tensors.pop("cu_seqlens", None)
     if boundaries is not None:
-        return _place_packed(tensors, boundaries, context)
+        return _place_packed(tensors, boundaries, batch["cu_seqlens"].tolist(), context)
     if context.layout.cp > 1:
         tensors = compat.slice_for_context_parallel(tensors, context.groups.cp)
     return tensors
@@ -225,28 +225,20 @@ def _move(value: torch.Tensor, device: torch.device) -> torch.Tensor:
     return value.to(device)
 
 
-def _place_packed(tensors: dict[str, torch.Tensor], boundaries: torch.Tensor, context: ParallelContext) -> dict[str, Any]:
+def _place_packed(
+    tensors: dict[str, torch.Tensor], boundaries: torch.Tensor, host: list[int], context: ParallelContext
+) -> dict[str, Any]:
     """Describe packed rows to the model; context-parallel ranks keep two chunks of each sequence."""
-    from megatron.core.packed_seq_params import PackedSeqParams
-
     from autorecipe.engine.modules.context import zigzag_order
+    from autorecipe.engine.modules.packing import describe_packs
 
-    lengths = boundaries[1:] - boundaries[:-1]
-    longest = int(lengths.max())
     if context.layout.cp > 1:
         size, rank = context.layout.cp, context.groups.cp.rank()
-        places = zigzag_order(boundaries.tolist(), size, context.device)
+        places = zigzag_order(host, size, context.device)
         share = places.numel() // size
         mine = torch.argsort(places)[rank * share : (rank + 1) * share]
         tensors = {name: value.index_select(1, mine) for name, value in tensors.items()}
-    params = PackedSeqParams(
-        qkv_format="thd",
-        cu_seqlens_q=boundaries,
-        cu_seqlens_kv=boundaries,
-        max_seqlen_q=longest,
-        max_seqlen_kv=longest,
-    )
-    return {**tensors, "packed_seq_params": params}
+    return {**tensors, "packed_seq_params": describe_packs(boundaries, host, tensors["position_ids"][0])}
 
 
 def _one_or_all(functions: list[Any]) -> Any:

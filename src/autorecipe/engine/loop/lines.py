@@ -35,6 +35,7 @@ class IterationRecord:
         nan_iterations: in the interval.
         tflops_per_gpu: or None to leave it out of the line.
         skipped_samples: samples lost to rounding of a ramped batch.
+        seq_length: mean tokens of a sequence in the interval, padding included; None where it is the model's.
     """
 
     iteration: int
@@ -53,6 +54,7 @@ class IterationRecord:
     nan_iterations: int = 0
     tflops_per_gpu: float | None = None
     skipped_samples: int = 0
+    seq_length: float | None = None
 
 
 def render_iteration(record: IterationRecord, *, now: datetime) -> str:

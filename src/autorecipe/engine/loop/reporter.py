@@ -81,9 +81,11 @@ class Reporter:
     def report_iteration(self, record: IterationRecord) -> None:
         """Print one interval's line and record its numbers."""
         seconds = record.elapsed_ms / 1000.0
-        flops = count_step_flops(self._shape, samples=record.global_batch_size, padded_vocab_size=self._vocab)
+        sequence = self._shape.seq_length if record.seq_length is None else round(record.seq_length)
+        shape = dataclasses.replace(self._shape, seq_length=sequence)
+        flops = count_step_flops(shape, samples=record.global_batch_size, padded_vocab_size=self._vocab)
         tflops = flops / (seconds * 1e12 * self._world_size) if seconds > 0 else math.nan
-        tokens_per_s = record.global_batch_size * self._shape.seq_length / seconds if seconds > 0 else math.nan
+        tokens_per_s = record.global_batch_size * sequence / seconds if seconds > 0 else math.nan
         if self._settings.log_throughput:
             record = dataclasses.replace(record, tflops_per_gpu=tflops)
         self.progress.advance(record.iteration, loss=next(iter(record.losses.values()), None), tokens_per_s=tokens_per_s)

@@ -95,6 +95,7 @@ class TrainingLoop:
         self._meter = IntervalMeter()
         self._memory_lines_left = 2
         self._saved_at = state.iteration
+        self._lengths: list[int] = []
 
     def run(self) -> int:
         """Train, evaluate at the end, and return the exit code: 0, 128 + signal, or 3 where the last save failed.
@@ -140,6 +141,7 @@ class TrainingLoop:
             micro_batch_size=settings.micro_batch_size,
             seq_length=seq_length,
         )
+        self._lengths.append(seq_length)
         samples = parts.batch.samples
         if result.updated:
             parts.scheduler.step(increment=samples)
@@ -205,10 +207,12 @@ class TrainingLoop:
                     skipped_iterations=self._meter.skipped,
                     nan_iterations=self._meter.nan,
                     skipped_samples=state.skipped_train_samples,
+                    seq_length=sum(self._lengths) / len(self._lengths),
                 )
             )
             if due:
                 self._meter.reset()
+                self._lengths.clear()
         by_interval = self._is_due(settings.log_memory_interval)
         if self._memory_lines_left > 0 or by_interval:
             self._memory_lines_left = max(0, self._memory_lines_left - 1)
@@ -268,7 +272,7 @@ class TrainingLoop:
                     totals[name] = totals[name] + pair if name in totals else pair.clone()
                 if not is_test:
                     self.state.consumed_valid_samples += settings.eval_global_batch_size
-        return {name: (pair[0] / pair[1]).item() for name, pair in totals.items()}
+        return {name: (pair[0] / pair[1].clamp(min=1)).item() for name, pair in totals.items()}
 
     def _save(self) -> None:
         assert self.parts.saver is not None

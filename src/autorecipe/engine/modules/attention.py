@@ -24,6 +24,7 @@ from megatron.core.transformer.utils import is_layer_window_attention, make_shar
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from autorecipe.engine.modules.context import exchange_heads, gather_sequence, return_heads, zigzag_order
+from autorecipe.engine.modules.packing import read_boundaries
 
 _FALLBACKS = (SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH)
 _PREFERENCES = {
@@ -253,9 +254,7 @@ def _boundaries(packed: Any, local_length: int, cp_size: int) -> list[int]:
     """Return where the sequences begin and end in the whole (gathered) row, [number of sequences + 1]."""
     if packed is None or packed.cu_seqlens_q is None:
         return [0, local_length * cp_size]
-    padded = getattr(packed, "cu_seqlens_q_padded", None)
-    values: list[int] = (packed.cu_seqlens_q if padded is None else padded).tolist()
-    return sorted(set(values))
+    return sorted(set(read_boundaries(packed)))
 
 
 def _whole_spans(boundaries: list[int]) -> Iterator[Span]:

@@ -6,6 +6,7 @@ the rank-by-rank concatenation each row of the whole lies. Shapes: S local rows,
 
 from __future__ import annotations
 
+import functools
 import itertools
 from typing import Any
 
@@ -21,6 +22,12 @@ def zigzag_order(boundaries: list[int], size: int, device: torch.device) -> torc
         size: number of ranks.
         device: where to put the result.
     """
+    return _zigzag_order(tuple(boundaries), size, device)
+
+
+@functools.lru_cache(maxsize=32)
+def _zigzag_order(boundaries: tuple[int, ...], size: int, device: torch.device) -> torch.Tensor:
+    """Return the order; every layer of a micro batch asks for the same one."""
     total = boundaries[-1]
     whole = torch.arange(total)
     per_rank: list[list[torch.Tensor]] = [[] for _ in range(size)]
