@@ -64,6 +64,47 @@ WITHOUT_EFFECT = {
 }
 """Upstream options that are understood and do nothing here, with the reason that is printed."""
 
+UNTESTED = "nothing is compared after the job; read its log with `autorecipe parity compare`"
+UNWRAPPED = "the job is not started under nsys here: wrap it yourself"
+ELSEWHERE = "this launcher submits to Slurm alone"
+WITHOUT_EFFECT |= {
+    "--enable_pct_binding": "binding is the cluster's; pass it with --custom_srun_args",
+    "--enable_vboost": "power settings are the cluster's; put the command into --custom_bash_cmds",
+    "--lock_gpu_freq": "clocks are the cluster's; put the command into --custom_bash_cmds",
+    "--nsys_trace": UNWRAPPED,
+    "--nsys_extra_args": UNWRAPPED,
+    "--optimizer_type": "the recipe decides the optimizer; choose the variant with --config_variant",
+    "--save_config_filepath": "`autorecipe config show` prints the configuration",
+    **{f"--dgxc_{name}": ELSEWHERE for name in ("cluster", "base_url", "kube_apiserver_url", "app_id", "project_name")},
+    **{f"--dgxc_pvc_{name}": ELSEWHERE for name in ("claim_name", "mount_path")},
+    **{f"--kubeflow_{name}": ELSEWHERE for name in ("namespace", "workdir_pvc", "workdir_pvc_path", "image_pull_secrets")},
+    **{f"--{name}_threshold": UNTESTED for name in ("timing", "correlation", "outlier", "memory")},
+    **{f"--{name}_loss_tolerance": UNTESTED for name in ("high", "medium", "low", "final")},
+    **{f"--skip_first_percent_{name}": UNTESTED for name in ("time", "loss")},
+    **{
+        f"--{name}": UNTESTED
+        for name in ("golden_values_path", "max_outlier_ratio", "eval_time_start_step", "eval_time_end_step")
+    },
+}
+IDLE_FLAGS = {
+    "--export_nsys_sqlite": UNWRAPPED,
+    "--profiling_gpu_metrics": UNWRAPPED,
+    "--dump_env": "the script is shown whole with --dryrun",
+    "--list_config_variants": "`autorecipe recipes list --model NAME` lists them",
+    "--is_long_convergence_run": UNTESTED,
+    "--retry_on_testing_failure": UNTESTED,
+}
+"""The same for options without a value. Source of the names: Megatron-Bridge scripts/performance/argument_parser.py."""
+
+PROFILING = {
+    ("-pyp", "--pytorch_profiler"): "profiling.use_pytorch_profiler",
+    ("--profiling_start_step",): "profiling.profile_step_start",
+    ("--profiling_stop_step",): "profiling.profile_step_end",
+    ("-mh", "--record_memory_history"): "profiling.record_memory_history",
+    ("--profiling_ranks",): "profiling.profile_ranks",
+}
+"""Profiling options that set one configuration path each."""
+
 SECRET = re.compile(r"(^|_)(TOKEN|SECRET|PASSWORD|PASSWD|KEY|AUTHORIZATION)(_|$)", re.IGNORECASE)
 
 
@@ -110,6 +151,12 @@ def make_parser() -> argparse.ArgumentParser:
     slurm.add_argument("--wait", action="store_true", help="return when the job has ended")
     for name, reason in WITHOUT_EFFECT.items():
         slurm.add_argument(name, help=f"no effect here: {reason}")
+    for name, reason in IDLE_FLAGS.items():
+        slurm.add_argument(name, action="store_const", const=True, help=f"no effect here: {reason}")
+    profiling = parser.add_argument_group("profiling")
+    profiling.add_argument("-en", "--enable_nsys", action="store_true", help="sets profiling.use_nsys_profiler")
+    for names, path in PROFILING.items():
+        profiling.add_argument(*names, metavar="VALUE", help=f"sets {path}")
     change = parser.add_argument_group("overrides (each makes the measurement non-canonical)")
     for flag in CONVENIENCE_FLAGS:
         names = [RENAMED.get(name, name) for name in flag.flags]
@@ -154,8 +201,12 @@ def run(arguments: Sequence[str]) -> int:
     script_path = f"{given.log_dir}/{recipe}.sbatch"
     plan = plan_slurm(prepared, make_job(given, recipe), script_path=script_path)
     idle = [
-        f"note: {name} has no effect here: {why}" for name, why in WITHOUT_EFFECT.items() if getattr(given, name[2:]) is not None
+        f"note: {name} has no effect here: {why}"
+        for name, why in (WITHOUT_EFFECT | IDLE_FLAGS).items()
+        if getattr(given, name[2:]) is not None
     ]
+    if given.enable_nsys:
+        idle.append(f"note: --enable_nsys sets profiling.use_nsys_profiler=true; {UNWRAPPED}")
     for message in (*idle, *notes, *prepared.messages):
         print(message, file=sys.stderr)
     for finding in prepared.findings:
@@ -179,6 +230,11 @@ def _further_overrides(given: argparse.Namespace) -> list[str]:
             texts.append(f"{path}={render_value(value.split(','))}")
         else:
             texts.append(f"{path}={'null' if value == 'None' else value}")
+    texts += ["profiling.use_nsys_profiler=true"] if given.enable_nsys else []
+    for names, path in PROFILING.items():
+        value = getattr(given, names[-1][2:])
+        if value is not None:
+            texts.append(f"{path}=[{value}]" if path.endswith("ranks") else f"{path}={value.lower()}")
     return texts
 
 

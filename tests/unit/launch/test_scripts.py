@@ -101,6 +101,38 @@ def test_selectors_resize_and_say_so():
         assert text in done.stderr
 
 
+def test_profiling_options_act_or_say_that_they_do_not():
+    done = call(
+        sys.executable,
+        "scripts/performance/setup_experiment.py",
+        *("-m", "qwen", "-mr", "qwen3_30b_a3b", "-ng", "16", "-g", "h100", "-en", "--profiling_start_step", "5"),
+        *(
+            "--profiling_stop_step",
+            "7",
+            "--profiling_ranks",
+            "0,8",
+            "--nsys_trace",
+            "cuda",
+            "--dump_env",
+            "-pyp",
+            "True",
+            "--dryrun",
+        ),
+    )
+    assert done.returncode in (0, 1), done.stderr
+    text = done.stdout.replace("\\\n", " ")
+    for override in (
+        "use_nsys_profiler=true",
+        "profile_step_start=5",
+        "profile_step_end=7",
+        "profile_ranks=",
+        "use_pytorch_profiler=true",
+    ):
+        assert f"profiling.{override}" in text
+    for name in ("--nsys_trace has no effect", "--dump_env has no effect", "not started under nsys"):
+        assert name in done.stderr
+
+
 def test_secrets_are_refused_by_name():
     done = call(
         sys.executable,
