@@ -135,8 +135,14 @@ class Coster:
         microbatches = max(1, batch.num_microbatches(max(1, layout.data_parallel_size(self.world))))
         memory = self.memory_model(recompute, fsdp=fsdp)
         peak = memory.peak_of(memory.resident_by_stage(layout, self.world, pipeline), pipeline, tokens, microbatches)
-        seconds = self.time_model(recompute, fsdp=fsdp).seconds_of(layout, batch, self.world, pipeline, tokens)
-        return Scored(seconds, peak, self.verdict(peak, layout), candidate, microbatches)
+        return Scored(self.seconds(candidate), peak, self.verdict(peak, layout), candidate, microbatches)
+
+    def seconds(self, candidate: Candidate) -> float:
+        """Return the predicted step time of one legal candidate, without looking at its memory."""
+        layout, size = candidate.layout, candidate.micro_batch_size
+        pipeline = self.pipeline(layout.pp, layout.vp, candidate.split)
+        model = self.time_model(candidate.recompute, fsdp=candidate.fsdp)
+        return model.seconds_of(layout, self.batch(size), self.world, pipeline, self.tokens(layout, size))
 
     def breakdown(self, candidate: Candidate) -> Mapping[str, float]:
         """Return the exposed seconds of a candidate's step by part."""

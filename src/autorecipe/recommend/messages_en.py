@@ -237,7 +237,7 @@ MESSAGES = {
     "note.short-smoke": "for a smoke test of minutes add train.train_iters=20 scheduler.lr_warmup_iters=2 scheduler.lr_decay_iters=20 validation.eval_interval=20 validation.eval_iters=2 (convergence overrides, so its losses compare with nothing)",
     "note.laptop": "without GPUs, a toy that really trains: python -m torch.distributed.run --nproc_per_node=2 scripts/training/run_recipe.py --recipe vanilla_gpt_pretrain_config --dataset mock model.num_layers=2 model.hidden_size=256 model.num_attention_heads=4 model.ffn_hidden_size=1024 model.seq_length=512 dataset.seq_length=512 train.train_iters=10 train.global_batch_size=32 train.micro_batch_size=4 scheduler.lr_warmup_iters=1 scheduler.lr_decay_iters=10",
     "note.first-smoke": "new to Bridge? Start with `autorecipe recommend --first-run`: llama3_8b_pretrain_config with mock data",
-    "note.search": "the layout is the best of the legal ones by a rule of thumb; `autorecipe plan` ranks them by estimated time",
+    "note.search": "the layout is the fastest of the legal ones by estimated time, near the recipe's own; `autorecipe plan` searches further",
     # What must be asked.
     "ask.model": "which model, and which size? A name (Qwen3 30B-A3B), a Hugging Face id, or the path of a config.json",
     "ask.model-size": "which size of {asked}? Recipes exist for {models:list}",

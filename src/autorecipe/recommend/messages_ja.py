@@ -228,7 +228,7 @@ MESSAGES = {
     "note.short-smoke": "数分で終わるスモークテストには train.train_iters=20 scheduler.lr_warmup_iters=2 scheduler.lr_decay_iters=20 validation.eval_interval=20 validation.eval_iters=2 を付ける(収束条件の変更なので、その損失は何とも比較できない)",
     "note.laptop": "GPU がなければ、実際に学習する小さなモデルがある: python -m torch.distributed.run --nproc_per_node=2 scripts/training/run_recipe.py --recipe vanilla_gpt_pretrain_config --dataset mock model.num_layers=2 model.hidden_size=256 model.num_attention_heads=4 model.ffn_hidden_size=1024 model.seq_length=512 dataset.seq_length=512 train.train_iters=10 train.global_batch_size=32 train.micro_batch_size=4 scheduler.lr_warmup_iters=1 scheduler.lr_decay_iters=10",
     "note.first-smoke": "Bridge が初めてなら `autorecipe recommend --first-run` から。llama3_8b_pretrain_config とモックデータを使う",
-    "note.search": "構成は、合法なものの中から経験則で選んだもの。`autorecipe plan` は見積もり時間で順位を付ける",
+    "note.search": "構成は、合法なものの中で見積もり時間が最も短く、レシピに近いもの。`autorecipe plan` はさらに広く探す",
     # What must be asked.
     "ask.model": "モデル名とサイズは? 名前(Qwen3 30B-A3B)、Hugging Face ID、または config.json のパス",
     "ask.model-size": "{asked} のどのサイズですか? レシピがあるのは {models:list}",

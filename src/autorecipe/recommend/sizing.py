@@ -2,13 +2,12 @@
 
 The shipped layout is kept whenever both meshes divide the GPUs, the batch divides, and the memory estimate allows it. Otherwise
 every legal combination of TP, PP, CP and EP is tried with the recipe's micro batch, then 1, then with full recomputation, and
-the one with the lowest cost is taken. The cost is a rule of thumb (see `relative_cost`); ranking by estimated time is the
-planner's work. Start at `size_recipe`.
+the fastest that fits by the planner's estimate is taken (see `ranking`, loaded only then); `autorecipe plan` searches further.
+Start at `size_recipe`.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 from autorecipe.config.views import view_batch, view_layout, view_seq_length
@@ -30,8 +29,6 @@ LARGEST_WORLD = 4096
 """Where the search for a GPU count that works ends."""
 
 FULL_RECOMPUTE = Recompute(granularity="full", method="uniform", num_layers=1)
-
-_ORDER = {MemoryVerdict.FITS: 0, MemoryVerdict.AT_RISK: 1, MemoryVerdict.OOM: 2}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,13 +83,8 @@ class Sizer:
         """Judge one option quickly; without an estimate everything fits as far as is known."""
         if self.inputs is None:
             return MemoryVerdict.FITS
-        key = (option.layout.pp, option.layout.vp, option.recompute)
-        model = self._models.get(key)
-        if model is None:
-            policy = self.policy(option.layout, recompute=option.recompute)
-            model = self._models[key] = MemoryModel(self.inputs.shape, policy=policy)
-        batch = self._batch_of(option)
-        peak = model.peak_bytes(option.layout, batch, cluster.num_gpus)
+        model = self._model(option)
+        peak = self._peak(option, cluster)
         outside = outside_bytes(option.layout, world_size=cluster.num_gpus, policy=model.policy)
         if option.layout != self.shipped and peak + outside[0] > cluster.gpu.memory_bytes:
             return MemoryVerdict.OOM  # a layout of our own must fit at least as expected, not only at best
@@ -102,6 +94,18 @@ class Sizer:
             outside=outside,
             capacity=cluster.gpu.memory_bytes,
         )
+
+    def _model(self, option: Option) -> MemoryModel:
+        assert self.inputs is not None
+        key = (option.layout.pp, option.layout.vp, option.recompute)
+        model = self._models.get(key)
+        if model is None:
+            policy = self.policy(option.layout, recompute=option.recompute)
+            model = self._models[key] = MemoryModel(self.inputs.shape, policy=policy)
+        return model
+
+    def _peak(self, option: Option, cluster: Cluster) -> float:
+        return self._model(option).peak_bytes(option.layout, self._batch_of(option), cluster.num_gpus)
 
     def estimate(self, option: Option, cluster: Cluster) -> MemoryFit | None:
         """Return the estimate that is shown, or None where it cannot be made."""
@@ -150,15 +154,29 @@ class Sizer:
                 return Chosen(option=shipped, verdict=verdict)
         if not self.moves:
             return None
-        best: tuple[tuple[float, ...], Chosen] | None = None
+        fitting: dict[MemoryVerdict, list[Option]] = {}
         for option in self.options(cluster):
-            verdict = self.judge(option, cluster)
-            if verdict is MemoryVerdict.OOM:
-                continue
-            rank = (float(_ORDER[verdict]), relative_cost(option, self, cluster))
-            if best is None or rank < best[0]:
-                best = (rank, Chosen(option=option, verdict=verdict))
-        return best[1] if best else None
+            fitting.setdefault(self.judge(option, cluster), []).append(option)
+        if MemoryVerdict.FITS in fitting:
+            return Chosen(option=self._fastest(fitting[MemoryVerdict.FITS], cluster), verdict=MemoryVerdict.FITS)
+        if MemoryVerdict.AT_RISK in fitting:
+            # Where none is sure to fit, the one that needs least is the likeliest to.
+            leanest = min(fitting[MemoryVerdict.AT_RISK], key=lambda option: self._peak(option, cluster))
+            return Chosen(option=leanest, verdict=MemoryVerdict.AT_RISK)
+        return None
+
+    def _fastest(self, options: list[Option], cluster: Cluster) -> Option:
+        """Return the fastest option by the planner's estimate."""
+        from autorecipe.recommend.ranking import choose_fastest
+        from autorecipe.schema.plan import PlanRequest
+
+        batch = self.batch
+        assert self.inputs is not None
+        assert batch is not None
+        request = PlanRequest(
+            shape=self.inputs.shape, batch=batch, policy=self.inputs.policy, cluster=cluster, layout=self.shipped
+        )
+        return choose_fastest(options, request, shipped=self.shipped)
 
     def options(self, cluster: Cluster) -> Iterator[Option]:
         """Yield every legal option; none where the model's shape or batch is not known."""
@@ -179,31 +197,6 @@ class Sizer:
         batch = self.batch
         assert batch is not None
         return replace(batch, micro_batch_size=option.micro_batch_size)
-
-
-def relative_cost(option: Option, sizer: Sizer, cluster: Cluster) -> float:
-    """Return a cost that orders options; 1 is a step without overhead.
-
-    Formula: (4/3 with full recomputation) x (1 + bubble) + 0.05 log2 TP + 0.08 log2 PP + 0.04 log2 CP
-    + 0.06 per doubling or halving of an axis against the recipe + 0.1 where experts newly span NVLink domains
-    + 0.5 where a long sequence is not split + 0.01 for another micro batch. The bubble is (PP - 1) / (VP x micro batches).
-    Source: the bubble is Narayanan et al. 2021, section 2.2; recomputation adds one forward pass to a step of three; the rest
-    says in numbers that PP is raised last and that the recipe's authors knew their model. Evidence: assumed.
-    """
-    layout, shipped, batch = option.layout, sizer.shipped, sizer.batch
-    assert batch is not None
-    dp = layout.data_parallel_size(cluster.num_gpus)
-    microbatches = max(1, batch.global_batch_size // (option.micro_batch_size * dp))
-    bubble = (layout.pp - 1) / (layout.vp * microbatches)
-    cost = (4 / 3 if option.recompute else 1.0) * (1 + bubble)
-    cost += 0.05 * math.log2(layout.tp) + 0.08 * math.log2(layout.pp) + 0.04 * math.log2(layout.cp)
-    cost += 0.06 * sum(abs(math.log2(getattr(layout, axis) / getattr(shipped, axis))) for axis in ("tp", "pp", "cp", "ep", "etp"))
-    domain = cluster.gpu.nvlink_domain_size
-    if layout.ep * layout.etp > domain >= shipped.ep * shipped.etp:
-        cost += 0.1
-    if batch.seq_length > sizer.tokens_per_rank * layout.cp:
-        cost += 0.5
-    return cost + (0.01 if option.micro_batch_size != batch.micro_batch_size else 0.0)
 
 
 def size_recipe(sizer: Sizer, cluster: Cluster, *, recipe_gpus: int | None) -> Sizing:
