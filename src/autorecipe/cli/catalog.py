@@ -91,6 +91,36 @@ def releases(output_format: str) -> None:
     emit_plain(rows, output_format=output_format, render=lambda: _print_releases(rows))
 
 
+@catalog.command()
+@click.argument("names", nargs=-1)
+@format_option
+def gpus(names: tuple[str, ...], output_format: str) -> None:
+    """List the GPUs that are known, each fact with its source and kind: published, measured, derived or assumed."""
+    from autorecipe.catalog.hardware import SAME_AS, find_gpu, load_gpus
+
+    found = [find_gpu(name) for name in names or [name for name in load_gpus() if name not in SAME_AS]]
+    emit_plain(found, output_format=output_format, render=lambda: _print_gpus(found))
+
+
+def _print_gpus(gpus: list[Any]) -> None:
+    for gpu in gpus:
+        click.echo(f"{gpu.name}: {gpu.title}")
+        rows = [
+            (name, _quantity(name, getattr(gpu, name)), fact.evidence.value, fact.source) for name, fact in gpu.provenance.items()
+        ]
+        print_table(("fact", "value", "kind", "source"), rows)
+
+
+def _quantity(name: str, value: Any) -> str:
+    if name.endswith("memory_bytes"):
+        return f"{value / 1e9:.1f} GB = {value / 2**30:.2f} GiB"
+    if name.endswith("bandwidth"):
+        return f"{value / 1e12:g} TB/s" if value >= 1e12 else f"{value / 1e9:g} GB/s"
+    if isinstance(value, dict):
+        return ", ".join(f"{precision} {flops / 1e12:g}" for precision, flops in value.items()) + " TFLOP/s"
+    return str(value)
+
+
 def _options(source: dict[str, Any]) -> BuildOptions:
     from autorecipe.catalog.build import BuildOptions
 

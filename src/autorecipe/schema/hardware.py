@@ -15,7 +15,7 @@ class Gpu:
     Attributes:
         name: lower-case id as used in recipe names, such as `h100`.
         title: vendor's name.
-        memory_bytes: device memory that a process can see (bytes).
+        memory_bytes: device memory by the vendor's data sheet (bytes); what fits is judged by it.
         peak_flops: dense peak FLOP/s by precision id (`bf16`, `fp8`, `mxfp8`, `nvfp4`, `fp32`).
         hbm_bandwidth: bytes/s.
         nvlink_bandwidth: bytes/s, one direction, per GPU.
@@ -23,6 +23,8 @@ class Gpu:
         network_bandwidth: bytes/s, one direction, per GPU, between NVLink domains.
         gpus_per_node: usual GPUs of one host.
         compute_capability: such as `9.0`.
+        visible_memory_bytes: device memory that a process was seen to have (bytes), or None.
+        measured_hbm_bandwidth: bytes/s that a copy was seen to reach, reads and writes together, or None.
         provenance: source per attribute name.
     """
 
@@ -36,6 +38,8 @@ class Gpu:
     network_bandwidth: float
     gpus_per_node: int
     compute_capability: str
+    visible_memory_bytes: int | None = None
+    measured_hbm_bandwidth: float | None = None
     provenance: Mapping[str, Provenance] = field(default_factory=dict)
 
     @property
