@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from autorecipe.catalog.naming import is_own_recipe
 from autorecipe.catalog.own import DerivedRecipe, derive
 from autorecipe.catalog.store import Catalog, open_catalog, shipped_releases
 from autorecipe.errors import AutorecipeError, UsageError, unknown_name
@@ -247,6 +248,7 @@ def selected_names(names: Sequence[str], *, release: str | None = None) -> tuple
     """Return what the given names stand for, or every canonical name."""
     catalog = open_catalog(release)
     if names:
-        found = (catalog.summary(name) for name in names)
-        return tuple(dict.fromkeys(summary.alias_of or summary.name for summary in found))
+        own = [name for name in names if is_own_recipe(name)]
+        found = (catalog.summary(name) for name in names if name not in own)
+        return tuple(dict.fromkeys([*(summary.alias_of or summary.name for summary in found), *own]))
     return tuple(summary.name for summary in catalog.summaries() if summary.alias_of is None)

@@ -106,6 +106,15 @@ def test_deriving_from_a_derived_recipe_adds_up():
     assert second.release == "0.6.2"
 
 
+def test_lint_takes_a_function_for_a_recipe(tmp_path, capsys):
+    assert execute(["recipes", "lint", f"{EXAMPLE}:llama3_8b_4k_config"]) == 0
+    assert "1 recipes of 0.6.2 checked" in capsys.readouterr().out
+    values = '{"model.tensor_model_parallel_size": 3}'
+    path = write(tmp_path, f'def mine():\n    return derive("llama3_8b_pretrain_config", {values})\n')
+    assert execute(["recipes", "lint", f"{path}:mine"]) == 1
+    assert "error[PAR004]" in capsys.readouterr().out
+
+
 def test_check_takes_a_function_for_a_recipe(capsys):
     assert execute(["check", f"{EXAMPLE}:llama3_8b_4k_config", "--gpus", "8", "--gpu", "h100"]) in (0, 1)
     assert "cannot be read" not in capsys.readouterr().err

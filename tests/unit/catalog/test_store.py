@@ -91,13 +91,16 @@ def test_short_release_finds_the_long_one():
 
 
 def test_gpus_state_a_source_for_every_fact():
-    for gpu in load_gpus().values():
+    gpus = load_gpus()
+    assert {"a100", "h100", "h200", "b200", "b300", "gb200", "gb300", "vr200"} <= gpus.keys()
+    for gpu in gpus.values():
+        assert gpu.peak_flops["bf16"] > gpu.peak_flops["fp32"]
         seen = {"visible_memory_bytes", "measured_hbm_bandwidth"}
         facts = {name for name in gpu.__dataclass_fields__ if name not in ("name", "title", "provenance")}
         assert facts - seen <= set(gpu.provenance) <= facts
         assert all(fact.source and fact.evidence for fact in gpu.provenance.values())
         assert {name for name in seen if getattr(gpu, name) is not None} == seen & set(gpu.provenance)
-    assert load_gpus()["b200"].provenance["measured_hbm_bandwidth"].evidence.value == "measured"
+    assert gpus["b200"].provenance["measured_hbm_bandwidth"].evidence.value == "measured"
 
 
 def test_cluster_smaller_than_a_node_is_one_host():
