@@ -82,7 +82,7 @@ class _Explainer:
     def _axis(self, axis: str) -> Iterable[str]:
         candidate = self.chosen.candidate
         value = getattr(candidate.layout, axis)
-        for other in _neighbours(self.request, candidate.layout, axis):
+        for other in self._neighbours(candidate.layout, axis):
             moved = _move(candidate.layout, axis, other)
             said = f"{axis.upper()}={value} not {other}"
             splits = self.space.splits(moved.pp, moved.vp)
@@ -97,9 +97,27 @@ class _Explainer:
                 continue
             yield f"{said}: {self._judge(replace(candidate, layout=moved, split=splits[0]))}"
 
+    def _neighbours(self, layout: Layout, axis: str) -> Iterable[int]:
+        """Return the next smaller and the next larger size of an axis; of VP, those over which the layers split."""
+        shape, value = self.request.shape, getattr(layout, axis)
+        if axis == "ep":
+            options = legal.divisors(shape.num_moe_experts or 1)
+        elif axis == "etp":
+            options = sorted({1, layout.tp})
+        elif axis == "vp":
+            options = [size for size in self.space.vp_values if layout.pp > 1 and self.space.splits(layout.pp, size)]
+        else:
+            options = [2**power for power in range(12)]
+        lower = [option for option in options if option < value]
+        upper = [option for option in options if option > value]
+        return [*lower[-1:], *upper[:1]]
+
     def _micro_batches(self) -> Iterable[str]:
         candidate = self.chosen.candidate
         size = candidate.micro_batch_size
+        if self.request.policy.packed_tokens:
+            yield f"MBS={size}: packed samples come one at a time"
+            return
         for other in (size // 2, size * 2):
             if 1 <= other <= max(self.request.max_micro_batch_size, self.request.batch.micro_batch_size):
                 yield f"MBS={size} not {other}: {self._judge(replace(candidate, micro_batch_size=other))}"
@@ -142,22 +160,6 @@ class _Explainer:
 
 def _recompute(scored: Scored) -> str:
     return scored.candidate.recompute.render()
-
-
-def _neighbours(request: PlanRequest, layout: Layout, axis: str) -> Iterable[int]:
-    value = getattr(layout, axis)
-    if axis == "ep":
-        options = legal.divisors(request.shape.num_moe_experts or 1)
-    elif axis == "etp":
-        options = sorted({1, layout.tp})
-    elif axis == "vp":
-        options = [size for size in range(1, 17) if size <= max(1, request.shape.num_layers // layout.pp)]
-        options = options if layout.pp > 1 else [1]
-    else:
-        options = [2**power for power in range(12)]
-    lower = [option for option in options if option < value]
-    upper = [option for option in options if option > value]
-    return [*lower[-1:], *upper[:1]]
 
 
 def _move(layout: Layout, axis: str, value: int) -> Layout:

@@ -13,7 +13,7 @@ from autorecipe.estimate.time import estimate_time
 from autorecipe.plan.coster import Coster, Scored
 from autorecipe.plan.explain import explain_candidate, find_refusal
 from autorecipe.plan.search import SearchResult, search
-from autorecipe.plan.settings import candidate_overrides, label_overrides
+from autorecipe.plan.settings import STAGE_PATHS, candidate_overrides, candidate_settings, label_overrides
 from autorecipe.plan.ways import find_ways_out
 from autorecipe.record import replace
 from autorecipe.rules.check import check_config
@@ -60,8 +60,9 @@ def plan_layouts(
         if _repeats(scored, choices):
             continue
         findings = judge.findings(scored)
-        if any(finding.severity is Severity.ERROR for finding in findings):
-            judge.dropped[next(f.rule for f in findings if f.severity is Severity.ERROR)] += 1
+        objection = judge.objection(scored, findings)
+        if objection:
+            judge.dropped[objection] += 1
             continue
         choices.append(make_choice(request, scored, coster, base=base, findings=findings))
     notes = _notes(judge, resolve)
@@ -136,6 +137,24 @@ class _Judge:
     def __init__(self, request: PlanRequest, base: RunConfig | None, resolve: Resolve | None) -> None:
         self.request, self.base, self.resolve = request, base, resolve
         self.dropped: Counter[str] = Counter()
+        self.open: dict[str, Finding] = {}
+
+    def objection(self, scored: Scored, findings: Iterable[Finding]) -> str:
+        """Return the rule that a candidate breaks, or an empty text.
+
+        An error that names nothing the planner decides holds for every layout, such as a missing starting checkpoint: it is
+        noted once and is no reason to drop one.
+        """
+        decided = {*candidate_settings(scored.candidate, self.request.shape), *STAGE_PATHS}
+        broken = ""
+        for finding in findings:
+            if finding.severity is not Severity.ERROR:
+                continue
+            if decided.intersection(finding.paths):
+                broken = broken or finding.rule
+            else:
+                self.open[finding.rule] = finding
+        return broken
 
     def findings(self, scored: Scored) -> tuple[Finding, ...]:
         if self.resolve is None:
@@ -195,6 +214,9 @@ def _notes(judge: _Judge, resolve: Resolve | None) -> tuple[str, ...]:
     notes = []
     if resolve is None:
         notes.append("only the layout rules were applied; `autorecipe check` judges the whole configuration")
+    for rule, finding in judge.open.items():
+        hint = f"; {finding.hint}" if finding.hint else ""
+        notes.append(f"before it runs, whatever the layout: {rule}: {finding.message}{hint}")
     if judge.dropped:
         rules = ", ".join(f"{rule} ({count})" for rule, count in judge.dropped.most_common())
         notes.append(f"fast candidates dropped by the full rules: {rules}")

@@ -64,6 +64,9 @@ class Space:
             for size in legal.divisors(self.request.batch.global_batch_size)
             if size <= max(self.request.max_micro_batch_size, self.request.batch.micro_batch_size)
         ]
+        if self.request.policy.packed_tokens:
+            # Packed samples carry their own boundaries and come one at a time (rule PCK001).
+            self.mbs_values = [1]
         self.vp_values = [size for size in range(1, shape.num_layers + 1) if size <= 16]
         self.head = round(head_layers(shape, self.request.batch.seq_length), 2)
 

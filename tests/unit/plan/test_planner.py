@@ -139,6 +139,13 @@ def test_overrides_are_legal_in_the_grammar():
     assert [item.path for item in parsed] == list(choice.overrides)
 
 
+@pytest.mark.parametrize("recipe", ["qwen3_30b_a3b_sft_config", "llama3_70b_peft_config"])
+def test_a_missing_checkpoint_is_noted_and_drops_no_layout(recipe):
+    plan = plan_run(PlanQuestion(recipe=recipe, num_gpus=16, gpu="h100", max_micro_batch_size=1), top=1)
+    assert plan.choices
+    assert any("checkpoint.pretrained_checkpoint" in note for note in plan.notes)
+
+
 def test_nothing_fits_says_what_would():
     question = PlanQuestion(recipe="llama3_70b_pretrain_config", num_gpus=8, gpu="h100", max_micro_batch_size=1)
     plan = plan_run(question, top=1)
