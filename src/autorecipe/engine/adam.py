@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from autorecipe.engine import readings
+
 
 class Adam(torch.optim.Optimizer):
     """Adam with decoupled (AdamW) or classic weight decay.
@@ -40,16 +42,29 @@ class Adam(torch.optim.Optimizer):
         if not bias_correction or capturable:
             raise NotImplementedError("Adam without bias correction, or captured in a CUDA graph")
         self.adam_w_mode = adam_w_mode
+        self.copies: dict[torch.Tensor, torch.Tensor] = {}
+        """Where parameters go in half precision (see `fusion.update`); where there are some, all updates are one kernel."""
+        self.has_copied = False
+        self.factor: torch.Tensor | None = None
+        """What the gradients of the next update are multiplied by."""
+        self._plans: dict[Any, Any] = {}
         defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "bias_correction": True}
         super().__init__(params, defaults)
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:
         """Update every parameter that has a gradient."""
-        for group in self.param_groups:
+        readings.mark()
+        for index, group in enumerate(self.param_groups):
             group["step"] = int(group.get("step", 0)) + 1
-            for rows in self._by_kind(group).values():
-                self._update(group, *(list(column) for column in zip(*rows, strict=True)))
+            for kind, rows in self._by_kind(group).items():
+                columns = [list(column) for column in zip(*rows, strict=True)]
+                if self.copies:
+                    self._update_and_copy((index, kind), group, columns)
+                else:
+                    self._update(group, *columns)
+        self.has_copied = bool(self.copies)
+        self.factor = None
 
     def _by_kind(self, group: dict[str, Any]) -> dict[Any, list[tuple[torch.Tensor, ...]]]:
         """Sort a group's parameters by device and type: the fused kernel takes one kind at a time."""
@@ -64,6 +79,24 @@ class Adam(torch.optim.Optimizer):
             row = (parameter, parameter.grad, state["exp_avg"], state["exp_avg_sq"])
             kinds.setdefault((parameter.device, parameter.dtype), []).append(row)
         return kinds
+
+    def _update_and_copy(self, place: Any, group: dict[str, Any], columns: list[list[torch.Tensor]]) -> None:
+        from autorecipe.engine.fusion.kernels.adam import AdamPlan, describe
+
+        parameters, grads, firsts, seconds = columns
+        copies = [self.copies[parameter] for parameter in parameters]
+        plan = self._plans.get(place)
+        if plan is None or plan.key != describe(*columns, copies):
+            plan = self._plans[place] = AdamPlan(parameters, grads, firsts, seconds, copies)
+        plan.step(
+            lr=group["lr"],
+            betas=group["betas"],
+            eps=group["eps"],
+            weight_decay=group["weight_decay"],
+            step=group["step"],
+            decoupled=self.adam_w_mode,
+            factor=self.factor,
+        )
 
     def _update(
         self,

@@ -8,11 +8,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from autorecipe.engine import compat
+from autorecipe.engine import compat, graphs
 from autorecipe.engine.adapters.settings import read_adapter
 from autorecipe.engine.fusion import apply
 from autorecipe.engine.fusion.gradients import offer_accumulation
-from autorecipe.engine.optimizer import overlaps_param_gather, uses_distributed_optimizer
+from autorecipe.engine.optimizer import checks_norm_alone, overlaps_param_gather, uses_distributed_optimizer
 from autorecipe.engine.options import EngineOptions, read_options
 from autorecipe.engine.parallel import ParallelContext
 from autorecipe.engine.precision import view_precision
@@ -71,14 +71,18 @@ def wrap_model(run: RunConfig, chunks: list[Any], context: ParallelContext) -> l
 
     precision = view_precision(run)
     config = chunks[0].config
-    if precision.bf16 or precision.fp16:
-        chunks = [Float16Module(config, chunk) for chunk in chunks]
     ddp_config = build_ddp_config(run)
+    options = read_options(run)
+    captures = choose_modules(options) == "own" and read_adapter(run) is None and graphs.prepare_graphs(run, chunks, options)
+    is_half = precision.bf16 or precision.fp16
+    inner = [Float16Module(config, chunk) if is_half else chunk for chunk in chunks]
     wrapped = [
-        DistributedDataParallel(config, ddp_config, chunk, disable_bucketing=index > 0) for index, chunk in enumerate(chunks)
+        DistributedDataParallel(config, ddp_config, chunk, disable_bucketing=index > 0) for index, chunk in enumerate(inner)
     ]
     for chunk in wrapped:
         apply.mark_hookless(chunk)
+    if captures:
+        graphs.use_graphs(chunks[0])
     if run.get("rng.data_parallel_random_init", None) is True:
         for chunk in wrapped:
             chunk.broadcast_params()
@@ -100,6 +104,8 @@ def build_ddp_config(run: RunConfig) -> Any:
         use_distributed_optimizer=uses_distributed_optimizer(run),
         overlap_param_gather=overlaps_param_gather(run),
     )
+    if checks_norm_alone(run):
+        arguments["check_for_nan_in_grad"] = False  # the loop looks at the norm
     return DistributedDataParallelConfig(**arguments)
 
 

@@ -11,6 +11,9 @@ from typing import Any
 
 from autorecipe.engine import clipping, compat
 from autorecipe.engine.adam import Adam
+from autorecipe.engine.fusion.backend import can_fuse
+from autorecipe.engine.fusion.update import fuse_update
+from autorecipe.engine.options import is_on, read_options
 from autorecipe.engine.parallel import ParallelContext
 from autorecipe.engine.precision import parse_dtype, parse_number, view_precision
 from autorecipe.errors import Problem, UsageError
@@ -65,10 +68,29 @@ def build_optimizer(run: RunConfig, chunks: list[Any], context: ParallelContext)
     from megatron.core.optimizer import get_megatron_optimizer, get_standard_config_overrides
 
     use_own_adam()
-    clipping.install()
+    fuses = fuses_update(run)
+    clipping.install(in_one_kernel=fuses)
     config = build_optimizer_config(run)
     # Newer releases add the standard groups only where they are passed; passing them holds for all.
-    return get_megatron_optimizer(config, chunks, config_overrides=get_standard_config_overrides(config))
+    built = get_megatron_optimizer(config, chunks, config_overrides=get_standard_config_overrides(config))
+    if fuses:
+        fuse_update(built)
+    return built
+
+
+def fuses_update(run: RunConfig) -> bool:
+    """Return whether clipping, update and copy to half-precision parameters are one pass (see `fusion.update`)."""
+    precision = view_precision(run)
+    return can_fuse() and (precision.bf16 or precision.fp16) and is_on(read_options(run).fused_update, default=True)
+
+
+def checks_norm_alone(run: RunConfig) -> bool:
+    """Return whether the gradient norm, which is read anyway, tells if a gradient is not finite.
+
+    Megatron-Core's own check (`ddp.check_for_nan_in_grad`) takes every norm once more, and the host waits for each.
+    """
+    clips = bool(run.get("optimizer.clip_grad", 1.0))
+    return fuses_update(run) and view_precision(run).bf16 and clips
 
 
 def uses_distributed_optimizer(run: RunConfig) -> bool:

@@ -28,12 +28,15 @@ class EngineOptions:
             `core-local` is Megatron-Core's plain torch implementation (no sequence, context or latent-attention
             parallelism; equals upstream's local runs in every digit); `transformer-engine` needs that package;
             `auto` takes Transformer Engine where installed, `own` otherwise.
-        fused_layers: rotate positions and apply SwiGLU in single kernels, computing the activation again in the backward pass
-            instead of keeping it. `auto` = on CUDA in half precision.
+        fused_layers: additions with the norms after them, rotation of positions, and SwiGLU in single kernels; the
+            activation is computed again in the backward pass instead of being kept. `auto` = on CUDA in half precision;
+            `on` = everywhere, in plain torch where there is no kernel (for tests: slower).
         fused_loss: one kernel for the cross entropy, which leaves its gradient in the logits' place. `auto` = on CUDA in
-            bfloat16, where the model allows it.
+            bfloat16, where the model allows it; `on` as above.
         fused_grad: accumulate weight gradients straight into the main gradient buffer. `auto` = on CUDA in half
-            precision.
+            precision; `on` as above.
+        fused_update: clip, update and copy parameters in one pass. `auto` = on CUDA in half precision.
+        graphs: replay forward and backward passes as CUDA graphs. `auto` = where nothing in them asks the host (see `graphs`).
         attention_kernel: implementation of scaled dot product attention on CUDA; `auto` lets torch choose.
     """
 
@@ -41,6 +44,8 @@ class EngineOptions:
     fused_layers: Switch = "auto"
     fused_loss: Switch = "auto"
     fused_grad: Switch = "auto"
+    fused_update: Switch = "auto"
+    graphs: Switch = "auto"
     attention_kernel: AttentionKernel = "auto"
 
 
@@ -52,6 +57,8 @@ _LEGAL: dict[str, tuple[str, ...]] = {
     "fused_layers": get_args(Switch),
     "fused_loss": get_args(Switch),
     "fused_grad": get_args(Switch),
+    "fused_update": get_args(Switch),
+    "graphs": get_args(Switch),
     "attention_kernel": get_args(AttentionKernel),
 }
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from autorecipe.engine import compat
+from autorecipe.engine import compat, readings
 from autorecipe.engine.parallel import ParallelContext
 from autorecipe.schema.run import RunConfig
 
@@ -31,13 +31,15 @@ class StepResult:
     """What one optimizer step reports.
 
     Attributes:
-        losses: mean over all tokens of the global batch by name, equal on every rank; 0-d tensors.
+        losses: mean over all tokens of the global batch by name, equal on every rank; 0-d tensors on the host.
+        side_losses: what `read_side_losses` returned, on the host.
         grad_norm: global gradient norm before clipping, or None where none was computed.
         zeros_in_grad: number of zero gradients, or None.
         updated: False where the loss scaler skipped the update.
     """
 
     losses: Mapping[str, torch.Tensor]
+    side_losses: Mapping[str, torch.Tensor]
     grad_norm: float | None
     zeros_in_grad: int | None
     updated: bool
@@ -75,6 +77,7 @@ def train_step(
     num_microbatches: int,
     micro_batch_size: int,
     seq_length: int,
+    read_side_losses: Callable[[], Mapping[str, torch.Tensor]] | None = None,
 ) -> StepResult:
     """Run one optimizer step.
 
@@ -86,6 +89,7 @@ def train_step(
         num_microbatches: micro batches per data-parallel rank.
         micro_batch_size: rows per micro batch.
         seq_length: whole tokens per row.
+        read_side_losses: called by every rank between the backward passes and the update.
     """
     for chunk in chunks:
         chunk.zero_grad_buffer()
@@ -99,10 +103,16 @@ def train_step(
         seq_length=seq_length,
         forward_only=False,
     )
+    losses = reduce_losses(reports, context)
+    side_losses = read_side_losses() if read_side_losses is not None else {}
     updated, grad_norm, zeros = optimizer.step()
+    norms = {"": grad_norm} if torch.is_tensor(grad_norm) else {}
+    found = readings.fetch({**losses, **side_losses, **norms})
+    norm = found.get("", grad_norm)
     return StepResult(
-        losses=reduce_losses(reports, context),
-        grad_norm=None if grad_norm is None else float(grad_norm),
+        losses={name: found[name] for name in losses},
+        side_losses={name: found[name] for name in side_losses},
+        grad_norm=None if norm is None else float(norm),
         zeros_in_grad=zeros,
         updated=bool(updated),
     )

@@ -280,6 +280,47 @@ MODULES = [
     ),
 ]
 
+ON = {"engine__fused_layers": "on", "engine__fused_loss": "on", "engine__fused_grad": "on"}
+FUSED = [
+    case(
+        "fused, tied embeddings, half rotary", 1, both={"rotary_percent": 0.5, "share_embeddings_and_output_weights": True}, **ON
+    ),
+    case("fused, TP 2, SP", 2, tp=2, sp=True, **ON),
+    case(
+        "fused, DP 2, overlapped reduction and gather",
+        2,
+        both={"layernorm_zero_centered_gamma": True},
+        ddp__overlap_grad_reduce=True,
+        ddp__overlap_param_gather=True,
+        **ON,
+    ),
+    case("fused, PP 2, VP 2, sliding window", 2, both={"window_size": [6, 0]}, pp=2, vp=2, **ON),
+    case("fused, CP 2, one key/value head", 2, both={"num_query_groups": 1}, cp=2, slow=True, **ON),
+    case("fused, QK norm, multi-token prediction", 1, both={"qk_layernorm": True, "mtp_num_layers": 1}, slow=True, **ON),
+    case(
+        "fused, packed rows",
+        1,
+        packed=True,
+        packed_reference=False,
+        both={"train__micro_batch_size": 2},
+        slow=True,
+        **ON,
+    ),
+    case(
+        "fused, full recompute",
+        1,
+        recompute_granularity="full",
+        recompute_method="uniform",
+        recompute_num_layers=1,
+        slow=True,
+        **ON,
+    ),
+    case("fused, latent attention", 1, "latent", slow=True, **ON),
+    case(
+        "fused, experts, shared experts", 1, "moe", both={"moe_shared_expert_intermediate_size": 64}, moe_grouped_gemm=True, **ON
+    ),
+]
+
 PRECISION = [
     case("bf16, TP 2, SP", 2, both={"mixed_precision": "bf16_mixed"}, tp=2, sp=True, bound="bf16"),
     case("bf16, DP 2", 2, both={"mixed_precision": "bf16_mixed"}, bound="bf16"),
@@ -301,6 +342,7 @@ SECTIONS = {
     "Latent attention and multi-token prediction": LATENT,
     "Architecture variants": ARCHITECTURES,
     "Modules": MODULES,
+    "Fused forms, in plain torch": FUSED,
     "Half precision": PRECISION,
 }
 ALL = [case for section in SECTIONS.values() for case in section]

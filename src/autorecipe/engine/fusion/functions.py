@@ -1,4 +1,4 @@
-"""Differentiable functions over the kernels.
+"""Differentiable functions over single kernels; `fusion.blocks` joins several into halves of a layer.
 
 Shapes: S sequence, B batch, H hidden size, F feed-forward width on this rank, V vocabulary.
 """
@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from autorecipe.engine.fusion import kernels
-from autorecipe.engine.fusion.gradients import add_weight_gradient
+from autorecipe.engine.fusion.backend import backend
+from autorecipe.engine.fusion.gradients import add_weight_gradient, hookless_target
 
 
 class SwigluLinear(torch.autograd.Function):
@@ -20,16 +20,16 @@ class SwigluLinear(torch.autograd.Function):
     def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         """Return [S, B, H] from x [S, B, 2F] and weight [H, F]."""
         ctx.save_for_backward(x, weight)
-        active = kernels.swiglu(x.view(-1, x.shape[-1]))
-        return (active @ weight.t()).view(*x.shape[:-1], weight.shape[0])
+        active: torch.Tensor = backend(x).swiglu(x)
+        return active @ weight.t()
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Return the gradients of x and of the weight."""
         x, weight = ctx.saved_tensors
-        grad = grads[0].reshape(-1, weight.shape[0])
-        grad_x, active = kernels.swiglu_backward(x.view(-1, x.shape[-1]), grad @ weight)
-        return grad_x.view(x.shape), add_weight_gradient(weight, grad, active)
+        grad = grads[0]
+        grad_x, active = backend(x).swiglu_backward(x, (grad @ weight).contiguous())
+        return grad_x, add_weight_gradient(weight, grad, active)
 
 
 class Rotate(torch.autograd.Function):
@@ -39,14 +39,15 @@ class Rotate(torch.autograd.Function):
     def forward(ctx: Any, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
         """Return x [S, B, heads, head size] rotated by cos and sin [S, R / 2]."""
         ctx.save_for_backward(cos, sin)
-        return kernels.rotate(x, cos, sin)
+        turned: torch.Tensor = backend(x).rotate(x, cos, sin)
+        return turned
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, None, None]:
         """Rotate the gradient back."""
         grad = grads[0]
         grad = grad if grad.stride(-1) == 1 else grad.contiguous()
-        return kernels.rotate(grad, *ctx.saved_tensors, inverse=True), None, None
+        return backend(grad).rotate(grad, *ctx.saved_tensors, inverse=True), None, None
 
 
 class LinearCrossEntropy(torch.autograd.Function):
@@ -63,7 +64,7 @@ class LinearCrossEntropy(torch.autograd.Function):
             labels: int64 [S x B].
         """
         logits = hidden @ weight.t()
-        losses = kernels.cross_entropy_(logits, labels)
+        losses: torch.Tensor = backend(logits).cross_entropy_(logits, labels)
         ctx.save_for_backward(hidden, weight, logits)
         return losses
 
@@ -71,30 +72,32 @@ class LinearCrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None, None]:
         """Return the gradients of the hidden states and of the weight; each row is scaled by its loss's gradient."""
         hidden, weight, grad_logits = ctx.saved_tensors
-        scale = grads[0].to(torch.float32)[:, None]
-        grad_hidden = ((grad_logits @ weight) * scale).to(hidden.dtype)
-        grad_weight = add_weight_gradient(weight, grad_logits, (hidden * scale).to(hidden.dtype))
-        return grad_hidden, grad_weight, None
+        scale = grads[0].to(torch.float32)
+        kernels = backend(hidden)
+        grad_hidden = kernels.scale_rows(grad_logits @ weight, scale)
+        return grad_hidden, add_weight_gradient(weight, grad_logits, kernels.scale_rows(hidden, scale)), None
 
 
 class RmsNorm(torch.autograd.Function):
     """RMS normalisation of the last dimension."""
 
     @staticmethod
-    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
-        """Return x [..., H] normalised and scaled by weight [H]."""
-        rows = x.reshape(-1, x.shape[-1])
-        out, scale = kernels.rms_norm(rows, weight, eps)
-        ctx.save_for_backward(rows, weight, scale)
-        return out.view(x.shape)
+    def forward(ctx: Any, x: torch.Tensor, weight: torch.Tensor, eps: float, offset: float = 0.0) -> torch.Tensor:
+        """Return x [..., H] normalised and scaled by weight [H] + offset."""
+        x = x.contiguous()
+        out, scale = backend(x).rms_norm(x, weight, eps, offset)
+        ctx.save_for_backward(x, weight, scale)
+        ctx.offset = offset
+        normal: torch.Tensor = out
+        return normal
 
     @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None, None, None]:
         """Return the gradients of x and of the weight."""
-        rows, weight, scale = ctx.saved_tensors
-        grad = grads[0].reshape(rows.shape)
-        grad_x, grad_weight = kernels.rms_norm_backward(rows, weight, scale, grad.contiguous())
-        return grad_x.view(grads[0].shape), grad_weight.to(weight.dtype), None
+        x, weight, scale = ctx.saved_tensors
+        into = hookless_target(weight)
+        grad_x, grad_weight = backend(x).norm_backward(x, weight, scale, grads[0].contiguous(), ctx.offset, into=into)
+        return grad_x, None if grad_weight is None else grad_weight.to(weight.dtype), None, None
 
 
 class Lookup(torch.autograd.Function):

@@ -68,6 +68,7 @@ class LoopSettings:
         exit_interval: stop after a multiple of this many steps, or None.
         exit_duration_minutes: stop after this many minutes, or None.
         check_for_nan: stop at the first loss that is not finite.
+        check_for_nan_in_grad: stop at the first gradient norm that is not finite.
         manual_gc: collect garbage at fixed steps only, so that ranks do it together.
         manual_gc_interval: steps between manual collections; 0 for none.
         seed: `rng.seed`.
@@ -110,6 +111,7 @@ class LoopSettings:
     exit_interval: int | None
     exit_duration_minutes: float | None
     check_for_nan: bool
+    check_for_nan_in_grad: bool
     manual_gc: bool
     manual_gc_interval: int
     seed: int
@@ -231,6 +233,7 @@ def read_settings(run: RunConfig) -> LoopSettings:
         exit_interval=read.integer("train.exit_interval"),
         exit_duration_minutes=read.value("train.exit_duration_in_mins"),
         check_for_nan=read.flag("rerun_state_machine.check_for_nan_in_loss", True),
+        check_for_nan_in_grad=read.flag("ddp.check_for_nan_in_grad"),
         manual_gc=read.flag("train.manual_gc"),
         manual_gc_interval=read.integer("train.manual_gc_interval", 0, least=0) or 0,
         seed=read.integer("rng.seed", 1234, least=0) or 0,

@@ -58,7 +58,7 @@ class StopVote:
             signal.signal(number, handler)
 
     def decide(self, losses: Mapping[str, torch.Tensor]) -> tuple[Stop, bool]:
-        """Agree with every other rank; one small collective.
+        """Agree with every other rank; one small collective, and none where there is no other.
 
         Args:
             losses: of the step, empty off the last pipeline stage.
@@ -68,9 +68,7 @@ class StopVote:
         """
         bad = any(not math.isfinite(value.item()) for value in losses.values())
         late = self._max_seconds is not None and time.monotonic() - self._began > self._max_seconds
-        flags = torch.tensor([self._received, int(bad), int(late)], dtype=torch.int32, device=_device())
-        dist.all_reduce(flags, op=dist.ReduceOp.MAX)
-        received, any_bad, any_late = flags.tolist()
+        received, any_bad, any_late = _share_largest([self._received, int(bad), int(late)])
         self.signal_number = int(received)
         if any_bad and self._check_for_nan:
             return Stop.BAD_LOSS, True
@@ -82,6 +80,16 @@ class StopVote:
         if self._received and number == signal.SIGINT:
             raise KeyboardInterrupt
         self._received = number
+
+
+def _share_largest(numbers: list[int]) -> list[int]:
+    """Return the largest of each number over all ranks."""
+    if dist.get_world_size() == 1:  # a collective would wait for all work of the GPU
+        return numbers
+    flags = torch.tensor(numbers, dtype=torch.int32, device=_device())
+    dist.all_reduce(flags, op=dist.ReduceOp.MAX)
+    shared: list[int] = flags.tolist()
+    return shared
 
 
 def _device() -> torch.device:

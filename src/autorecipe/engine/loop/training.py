@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import math
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -140,6 +142,7 @@ class TrainingLoop:
             num_microbatches=num_microbatches,
             micro_batch_size=settings.micro_batch_size,
             seq_length=seq_length,
+            read_side_losses=partial(parts.side_losses.read, num_microbatches=num_microbatches, iteration=state.iteration + 1),
         )
         self._lengths.append(seq_length)
         samples = parts.batch.samples
@@ -149,11 +152,12 @@ class TrainingLoop:
         state.consumed_train_samples += samples
         state.skipped_train_samples += parts.batch.lost_samples
         stop, is_nan = vote.decide(result.losses)
-        side = parts.side_losses.read(num_microbatches=num_microbatches, iteration=state.iteration)
-        self._meter.add({**result.losses, **side}, skipped=not result.updated, is_nan=is_nan)
+        self._meter.add({**result.losses, **result.side_losses}, skipped=not result.updated, is_nan=is_nan)
         self._report(result, samples)
         if stop is Stop.BAD_LOSS:
             self._refuse_bad_loss(result.losses)
+        if settings.check_for_nan_in_grad and result.grad_norm is not None and not math.isfinite(result.grad_norm):
+            self._refuse("bad-gradient", f"the gradient norm = {result.grad_norm}", "ddp.check_for_nan_in_grad")
         if self._is_due(settings.eval_interval) and state.iteration >= (settings.start_eval_at_iter or 0):
             self._evaluate_during_training()
         if settings.manual_gc and self._is_due(settings.manual_gc_interval or None):
@@ -200,7 +204,7 @@ class TrainingLoop:
                     learning_rate=_learning_rate(self.parts.optimizer),
                     global_batch_size=samples,
                     losses=means,
-                    loss_scale=float(self.parts.optimizer.get_loss_scale().item()),
+                    loss_scale=_loss_scale(self.parts.optimizer),
                     grad_norm=result.grad_norm,
                     num_zeros=result.zeros_in_grad if settings.log_num_zeros_in_grad else None,
                     params_norm=_params_norm(self.parts.chunks) if settings.log_params_norm else None,
@@ -221,15 +225,17 @@ class TrainingLoop:
 
     def _refuse_bad_loss(self, losses: Mapping[str, torch.Tensor]) -> None:
         found = ", ".join(f"{name} = {value.item()}" for name, value in losses.items())
+        self._refuse("bad-loss", found, "rerun_state_machine.check_for_nan_in_loss")
+
+    def _refuse(self, code: str, found: str, switch: str) -> None:
         state = self.state
         raise NegativeAnswer(
             Problem(
-                code="bad-loss",
+                code=code,
                 message=f"iteration {state.iteration} ({state.consumed_train_samples} samples): {found} is not finite; "
                 "stopped without saving, so the last checkpoint is from before it",
                 hint=f"run again to resume from the last checkpoint, with a smaller optimizer.lr, or skip the batch with "
-                f"train.iterations_to_skip=[{state.iteration - 1}]; "
-                "rerun_state_machine.check_for_nan_in_loss=false trains on",
+                f"train.iterations_to_skip=[{state.iteration - 1}]; {switch}=false trains on",
             )
         )
 
@@ -307,6 +313,14 @@ def _learning_rate(optimizer: Any) -> float | None:
 
     rate = get_canonical_lr_for_logging(optimizer.param_groups)
     return None if rate is None else float(rate)
+
+
+def _loss_scale(optimizer: Any) -> float:
+    """Return the factor on the loss; asks the GPU only where there is one."""
+    parts = getattr(optimizer, "chained_optimizers", None) or [optimizer]
+    if all(getattr(part, "grad_scaler", None) is None for part in parts):
+        return 1.0
+    return float(optimizer.get_loss_scale().item())
 
 
 def _params_norm(chunks: Sequence[Any]) -> float:

@@ -1,10 +1,13 @@
 """Linear layers of grouped experts: every local expert's matrix product in one call where torch has a kernel for it.
 
-Initial weights are drawn in the order of Transformer Engine's grouped layers, so both give the same model.
+Initial weights are drawn in the order of Transformer Engine's grouped layers, so both give the same model. They lie one after
+another in memory, and stay so in Megatron-Core's buffers, so that all of them together are one tensor without a copy.
 """
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -47,8 +50,9 @@ class GroupedLinear(torch.nn.Module):
         shape = [output_size, input_size]
         shape[self.parallel_axis] //= self.expert_tp_group.size()
         device = torch.device("cpu") if config.use_cpu_initialization else torch.cuda.current_device()
-        for index in range(num_gemms):
-            weight = torch.nn.Parameter(torch.empty(shape, device=device, dtype=config.params_dtype))
+        together = torch.empty((num_gemms, *shape), device=device, dtype=config.params_dtype)
+        weights = [torch.nn.Parameter(row) for row in together]
+        for weight in weights:
             if config.perform_initialization:
                 with get_cuda_rng_tracker().fork(get_expert_parallel_rng_tracker_name()):
                     init_method(weight)
@@ -56,7 +60,8 @@ class GroupedLinear(torch.nn.Module):
             weight.tensor_model_parallel = True
             weight.partition_dim = self.parallel_axis
             weight.partition_stride = 1
-            setattr(self, f"weight{index}", weight)
+        for index in reversed(range(num_gemms)):  # buffers are filled from the last parameter to the first
+            setattr(self, f"weight{index}", weights[index])
         for index in range(num_gemms if bias else 0):
             setattr(self, f"bias{index}", self._make_bias(shape[0], device))
 
@@ -86,13 +91,28 @@ class GroupedLinear(torch.nn.Module):
         return output + torch.stack(biases).repeat_interleave(counts, dim=0), None
 
     def _multiply(self, x: torch.Tensor, tokens_per_expert: Any) -> torch.Tensor:
-        weights = [getattr(self, f"weight{index}") for index in range(self.num_gemms)]
+        weights = self.weights
         if x.is_cuda and x.dtype == torch.bfloat16:
-            return _grouped_product(x, weights, tokens_per_expert)
+            from autorecipe.engine.fusion.experts import GroupedProduct
+
+            ends = torch.as_tensor(tokens_per_expert, device=x.device).cumsum(0, dtype=torch.int32)
+            product: torch.Tensor = GroupedProduct.apply(x, ends, self, *weights)
+            return product
         counts = tokens_per_expert.tolist() if torch.is_tensor(tokens_per_expert) else list(tokens_per_expert)
         # Every expert takes part, with no rows too, so that each weight gets a gradient.
         parts = [rows @ weight.t() for rows, weight in zip(torch.split(x, counts), weights, strict=True)]
         return torch.cat(parts)
+
+    @property
+    def weights(self) -> list[torch.nn.Parameter]:
+        """The experts' weights, in order."""
+        return [getattr(self, f"weight{index}") for index in range(self.num_gemms)]
+
+    def stack_weights(self) -> torch.Tensor:
+        """Return all weights, [experts, output, input], without gradients; a copy only where they lie apart."""
+        weights = [weight.detach() for weight in self.weights]
+        together = view_together(weights)
+        return torch.stack(weights) if together is None else together
 
     def backward_dw(self) -> None:
         """Do nothing: weight gradients are never delayed here."""
@@ -139,7 +159,14 @@ class RowGroupedLinear(GroupedLinear):
     parallel_axis = 1
 
 
-def _grouped_product(x: torch.Tensor, weights: list[torch.nn.Parameter], tokens_per_expert: Any) -> torch.Tensor:
-    counts = torch.as_tensor(tokens_per_expert, device=x.device)
-    offsets = counts.cumsum(0).to(torch.int32)
-    return torch._grouped_mm(x, torch.stack(list(weights)).transpose(-2, -1), offs=offsets)
+def view_together(tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:
+    """Return equal contiguous tensors as one, [count, ...], where they lie evenly spaced in one storage; None elsewhere."""
+    first = tensors[0]
+    places = [tensor.data_ptr() for tensor in tensors]
+    step = places[1] - places[0] if len(places) > 1 else first.numel() * first.element_size()
+    is_even = all(after - before == step for before, after in itertools.pairwise(places))
+    storages = {tensor.untyped_storage().data_ptr() for tensor in tensors}
+    fits = step >= first.numel() * first.element_size() and step % first.element_size() == 0
+    if not is_even or not fits or len(storages) > 1 or not all(tensor.is_contiguous() for tensor in tensors):
+        return None
+    return first.as_strided((len(tensors), *first.shape), (step // first.element_size(), *first.stride()))

@@ -28,6 +28,8 @@ class Norm(torch.nn.Module):
         self.is_rms = config.normalization == "RMSNorm"
         self.is_zero_centered = bool(config.layernorm_zero_centered_gamma)
         self.is_fused = False
+        """Whether kernels serve it, also as part of the layer before it (see `fusion.layer`)."""
+        self.offset = 1.0 if self.is_zero_centered else 0.0
         device = torch.device("cpu") if config.use_cpu_initialization else torch.cuda.current_device()
         start = 0.0 if self.is_zero_centered else 1.0
         self.weight = _marked(torch.full(self.shape, start, device=device, dtype=config.params_dtype), config)
@@ -37,14 +39,22 @@ class Norm(torch.nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Normalise the last dimension; shape and type are kept."""
-        weight = self.weight + 1 if self.is_zero_centered else self.weight
         if self.is_fused:
-            from autorecipe.engine.fusion.functions import RmsNorm
-
-            return RmsNorm.apply(x, weight, self.eps)
+            return self._forward_fused(x)
+        weight = self.weight + 1 if self.is_zero_centered else self.weight
         if self.is_rms:
             return F.rms_norm(x, self.shape, weight, self.eps)
         return F.layer_norm(x, self.shape, weight, self.bias, self.eps)
+
+    def _forward_fused(self, x: torch.Tensor) -> torch.Tensor:
+        """Take what the layer before has normalised for this norm, or normalise."""
+        from autorecipe.engine.fusion.functions import RmsNorm
+
+        norm, normal = getattr(x, "normalised", (None, None))
+        if norm is self and normal is not None:
+            del x.normalised
+            return normal
+        return RmsNorm.apply(x, self.weight, self.eps, self.offset)
 
 
 def _marked(value: torch.Tensor, config: Any) -> torch.nn.Parameter:
