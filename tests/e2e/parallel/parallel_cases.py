@@ -295,15 +295,14 @@ FUSED = [
         **ON,
     ),
     case("fused, PP 2, VP 2, sliding window", 2, both={"window_size": [6, 0]}, pp=2, vp=2, **ON),
-    case("fused, CP 2, one key/value head", 2, both={"num_query_groups": 1}, cp=2, slow=True, **ON),
-    case("fused, QK norm, multi-token prediction", 1, both={"qk_layernorm": True, "mtp_num_layers": 1}, slow=True, **ON),
+    case("fused, CP 2, one key/value head", 2, both={"num_query_groups": 1}, cp=2, **ON),
+    case("fused, QK norm, multi-token prediction", 1, both={"qk_layernorm": True, "mtp_num_layers": 1}, **ON),
     case(
         "fused, packed rows",
         1,
         packed=True,
         packed_reference=False,
         both={"train__micro_batch_size": 2},
-        slow=True,
         **ON,
     ),
     case(
@@ -312,10 +311,9 @@ FUSED = [
         recompute_granularity="full",
         recompute_method="uniform",
         recompute_num_layers=1,
-        slow=True,
         **ON,
     ),
-    case("fused, latent attention", 1, "latent", slow=True, **ON),
+    case("fused, latent attention", 1, "latent", **ON),
     case(
         "fused, experts, shared experts", 1, "moe", both={"moe_shared_expert_intermediate_size": 64}, moe_grouped_gemm=True, **ON
     ),
