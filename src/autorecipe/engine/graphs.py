@@ -128,7 +128,7 @@ class _GraphedForward:
         trains = torch.is_grad_enabled() and self._model.training and labels is not None
         if not trains or any(value is not None for value in others):
             return self._eager(input_ids, position_ids, attention_mask, *rest, **named)
-        inputs = (input_ids, position_ids, labels)
+        inputs: tuple[Any, ...] = (input_ids, position_ids, labels)
         kind = tuple((tensor.shape, tensor.dtype) for tensor in inputs)
         if self._kind not in (None, kind):  # rows of many lengths: one length's graph would only hold memory
             self._pair, self._gives_up = None, True
