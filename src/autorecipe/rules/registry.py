@@ -9,13 +9,13 @@ from autorecipe.errors import UsageError, unknown_name
 from autorecipe.rules.rule import Rule
 
 FAMILIES = {
-    "PAR": ("parallel",),
-    "PIP": ("pipeline",),
+    "PAR": ("parallel", "divisors"),
+    "PIP": ("pipeline", "interleaving"),
     "BAT": ("batch",),
     "MOE": ("moe", "dispatch"),
-    "REC": ("recompute",),
-    "CUD": ("graphs",),
-    "FSD": ("fsdp",),
+    "REC": ("recompute", "offload"),
+    "CUD": ("graphs", "graph_options"),
+    "FSD": ("fsdp", "buffers"),
     "OVL": ("overlap",),
     "PRC": ("precision", "lowprecision"),
     "SCH": ("schedule",),
@@ -27,7 +27,7 @@ FAMILIES = {
     "MDL": ("model", "activation"),
     "OPT": ("optimizer",),
     "ORD": ("order",),
-    "LCH": ("launch",),
+    "LCH": ("launch", "processes"),
     "LOG": ("reporting",),
     "ARG": (),
     "MIM": (),
