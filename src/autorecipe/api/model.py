@@ -40,32 +40,14 @@ def resolve_model(
     """
     from autorecipe.catalog.store import open_catalog
     from autorecipe.config.resolve import resolve_config
-    from autorecipe.schema.recipe import Recipe, RecipeKind
+    from autorecipe.schema.recipe import bare_recipe
 
     catalog = open_catalog(release)
     fields = {f"model.{name}": value for name, value in _facts(model, catalog).items()}
     fields.pop("model.seq_length", None)
     fields |= {**BATCH_DEFAULTS, "mixed_precision.bf16": True, "optimizer.use_distributed_optimizer": True}
     fields |= {"ddp.use_distributed_optimizer": True, "ddp.overlap_grad_reduce": True, "ddp.overlap_param_gather": True}
-    recipe = Recipe(
-        name=model,
-        release=catalog.release,
-        kind=RecipeKind.LIBRARY,
-        mode=None,
-        alias_of=None,
-        family="",
-        modality="text",
-        hf_model_ids=(model,),
-        gpus=None,
-        gpu_type=None,
-        precision=None,
-        variant=None,
-        forward_step="",
-        status="ok",
-        error="",
-        source=model,
-        fields=fields,
-    )
+    recipe = bare_recipe(model, fields, release=catalog.release, hf_model_ids=(model,))
     return resolve_config(recipe, catalog.schema(), overrides, world_size=world_size)
 
 

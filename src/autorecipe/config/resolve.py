@@ -31,7 +31,7 @@ from autorecipe.config.state import Resolution
 from autorecipe.errors import NegativeAnswer, Problem
 from autorecipe.record import replace
 from autorecipe.schema.field import ConfigSchema
-from autorecipe.schema.recipe import Recipe, RecipeKind
+from autorecipe.schema.recipe import Recipe, RecipeKind, bare_recipe
 from autorecipe.schema.run import RunConfig
 from autorecipe.schema.value import FieldValue
 
@@ -132,23 +132,5 @@ def resolve_fields(
         name: where they come from; becomes the configuration's `recipe`.
         world_size: number of GPUs, or None.
     """
-    source = Recipe(
-        name=name,
-        release=schema.release,
-        kind=RecipeKind.LIBRARY,
-        mode=None,
-        alias_of=None,
-        family="",
-        modality="text",
-        hf_model_ids=(),
-        gpus=None,
-        gpu_type=None,
-        precision=None,
-        variant=None,
-        forward_step="",
-        status="ok",
-        error="",
-        source=name,
-        fields=fields,
-    )
+    source = bare_recipe(name, fields, release=schema.release)
     return replace(resolve_config(source, schema, world_size=world_size), kind="", mode="")

@@ -82,6 +82,29 @@ class Recipe:
         return self.alias_of or self.name
 
 
+def bare_recipe(name: str, fields: Mapping[str, FieldValue], *, release: str, hf_model_ids: tuple[str, ...] = ()) -> Recipe:
+    """Return fields that no release ships (of a file, or of a model) as a recipe without goal, hardware or family."""
+    return Recipe(
+        name=name,
+        release=release,
+        kind=RecipeKind.LIBRARY,
+        mode=None,
+        alias_of=None,
+        family="",
+        modality="text",
+        hf_model_ids=hf_model_ids,
+        gpus=None,
+        gpu_type=None,
+        precision=None,
+        variant=None,
+        forward_step="",
+        status="ok",
+        error="",
+        source=name,
+        fields=fields,
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class RecipeSummary:
     """What a listing shows of one recipe name, without its fields.
