@@ -166,6 +166,17 @@ def selective(*modules: str) -> dict[str, Any]:
     return {"model__recompute_granularity": "selective", "model__recompute_modules": list(modules)}
 
 
+def lora(*targets: str, rank: int = 16) -> dict[str, Any]:
+    """Return the overrides of low-rank adapters on frozen weights."""
+    names = targets or ("linear_qkv", "linear_proj", "linear_fc1", "linear_fc2")
+    return {
+        "peft___class": "LoRA",
+        "peft__dim": rank,
+        "peft__alpha": 2 * rank,
+        "peft__target_modules": list(names),
+    }
+
+
 LAYOUTS = (
     _make("8b one gpu", "dense", LLAMA_8B, gpus=1),
     _make("8b mbs 2", "dense", LLAMA_8B, gpus=8, train__micro_batch_size=2),
@@ -199,6 +210,9 @@ LAYOUTS = (
     _make("671b-like ep16", "mla", DEEPSEEK, gpus=16, ep=16),
     _make("671b-like tp2 ep8", "mla", DEEPSEEK, gpus=16, tp=2, ep=8),
     _make("671b-like pp2 ep8 last", "mla", DEEPSEEK, gpus=16, pp=2, ep=8, stage=1),
+    _make("8b lora", "peft", LLAMA_8B, gpus=8, **lora()),
+    _make("8b lora tp2 qkv", "peft", LLAMA_8B, gpus=8, tp=2, **lora("linear_qkv")),
+    _make("70b lora tp4 pp2 last", "peft", LLAMA_70B, gpus=8, tp=4, pp=2, stage=1, **lora()),
     _make("8b 32k cp4", "long", LLAMA_8B, gpus=8, seq=32768, cp=4),
     _make("8b 64k cp8 tp2", "long", LLAMA_8B, gpus=16, seq=65536, cp=8, tp=2),
     _make("8b 128k cp8 full recompute", "long", LLAMA_8B, gpus=16, seq=131072, cp=8, gbs=16, **FULL),

@@ -104,10 +104,15 @@ def trace_rank(request: Mapping[str, Any]) -> dict[str, Any]:
 
 def _build(run: Any, context: Any, live: Any) -> dict[str, Any]:
     """Build model, gradient buffers and optimizer, and note what each adds."""
+    from autorecipe.engine.adapters.attach import attach_adapters
+    from autorecipe.engine.adapters.settings import read_adapter
     from autorecipe.engine.build import build_bare_model, wrap_model
     from autorecipe.engine.optimizer import build_optimizer
 
     chunks = build_bare_model(run, context)
+    adapter = read_adapter(run)
+    if adapter is not None:
+        attach_adapters(chunks, adapter, seed=0)
     parameters = {id(item): item for chunk in chunks for item in chunk.parameters()}
     expert = sum(item.numel() for item in parameters.values() if not getattr(item, "allreduce", True))
     total = sum(item.numel() for item in parameters.values())

@@ -71,6 +71,11 @@ def element_bytes(policy: ExecutionPolicy) -> float:
     return 4.0 if policy.precision is Precision.FP32 else 2.0
 
 
+def _is_saved(policy: ExecutionPolicy, *names: str) -> bool:
+    """Whether the input of linear layers is kept: a frozen weight needs it for no gradient, an adapter on it does."""
+    return policy.adapters is None or any(name in policy.adapters.targets for name in names)
+
+
 def _norm_statistics(shape: ModelShape, tokens: Tokens) -> float:
     return (8 if shape.normalization == "LayerNorm" else 4) * tokens.outside
 
@@ -126,7 +131,7 @@ def _attention(shape: ModelShape, tokens: Tokens, policy: ExecutionPolicy) -> Sa
     local = policy.layers is LayerImplementation.LOCAL
     n, t, tp = tokens.outside, tokens.inside, tokens.tp
     entry = e * n * h
-    norm_kept, norm_full = _norm_output(shape, tokens, policy, recomputed=False)
+    norm_kept, norm_full = _norm_output(shape, tokens, policy, recomputed=not _is_saved(policy, "linear_qkv"))
     gathered_kv = kv if shape.num_query_groups >= tp else kv * tp / shape.num_query_groups
     qkv = e * t * (q + 2 * gathered_kv) / tp
     mixed = 0.0
@@ -141,7 +146,8 @@ def _attention(shape: ModelShape, tokens: Tokens, policy: ExecutionPolicy) -> Sa
     if tokens.cp > 1 and (policy.cp_comm_type == "all_gather" or (local and policy.cp_comm_type != "a2a")):
         qkv += e * t * tokens.cp * 2 * gathered_kv / tp
     core_kept, core_full = _core_attention(shape, tokens, policy, heads=shape.num_attention_heads, out=q)
-    quantized_out = x * t * q / tp if policy.precision.is_quantized and not local else 0.0
+    saves_out = policy.precision.is_quantized and not local and _is_saved(policy, "linear_proj")
+    quantized_out = x * t * q / tp if saves_out else 0.0
     rest = entry + _norm_statistics(shape, tokens) + qkv + mixed + quantized_out + _dropout_mask(shape, tokens, policy)
     working = e * t * (2 * q + 2 * gathered_kv) / tp + 2 * e * n * h + (e * t * h if n < t else 0.0)
     if is_unfused(policy):
@@ -186,9 +192,14 @@ def _mlp(shape: ModelShape, tokens: Tokens, policy: ExecutionPolicy) -> Saved:
     entry = e * n * h
     fused_norm = policy.layers is LayerImplementation.TE
     mlp_recomputed = "mlp" in policy.recompute.modules
-    drops_norm = (mlp_recomputed and fused_norm) or ("layernorm" in policy.recompute.modules and not fused_norm)
+    drops_norm = (
+        not _is_saved(policy, "linear_fc1")
+        or (mlp_recomputed and fused_norm)
+        or ("layernorm" in policy.recompute.modules and not fused_norm)
+    )
     norm_kept, norm_full = _norm_output(shape, tokens, policy, recomputed=drops_norm)
     first, second, extra = _feed_forward(shape, policy, tokens=t, width=f / tp)
+    second = second if _is_saved(policy, "linear_fc2") else 0.0
     rest = entry + _norm_statistics(shape, tokens) + _dropout_mask(shape, tokens, policy)
     inner = first + second + extra
     gates = 2 if shape.gated_linear_unit else 1
@@ -225,7 +236,8 @@ def _moe(shape: ModelShape, tokens: Tokens, policy: ExecutionPolicy) -> Saved:
     router = n * experts * 8.0 + n * (shape.moe_router_topk or 1) * 28.0
     routed = routed_tokens(shape, tokens, policy)
     first, second, extra = _feed_forward(shape, policy, tokens=routed, width=f)
-    dispatched = x * routed * width + 12 * routed
+    second = second if _is_saved(policy, "linear_fc2") else 0.0
+    dispatched = (x * routed * width if _is_saved(policy, "linear_fc1") else 0.0) + 12 * routed
     latent = e * n * width * 2 if shape.moe_latent_size else 0.0
     shared_width = shape.moe_shared_expert_intermediate_size or 0
     shared_first, shared_second, shared_extra = _feed_forward(shape, policy, tokens=t, width=shared_width / tp)

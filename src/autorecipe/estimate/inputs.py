@@ -97,9 +97,10 @@ def read_policy(
         layers = LayerImplementation.LOCAL if reader.text("model.transformer_impl") == "local" else LayerImplementation.TE
     precision = _precision(reader)
     sharding, fsdp = _sharding(reader)
-    fuses = on_gpu and layers is LayerImplementation.LOCAL and precision in (Precision.BF16, Precision.FP16)
-    moments, master = _optimizer_bytes(reader, precision)
     adapters = _adapters(reader)
+    # Fused forms read weights past their modules, and so past adapters (engine/build.py).
+    fuses = on_gpu and adapters is None and layers is LayerImplementation.LOCAL and precision in (Precision.BF16, Precision.FP16)
+    moments, master = _optimizer_bytes(reader, precision)
     assumptions = list(reader.assumptions)
     if _packed_tokens(reader):
         assumptions.append(f"documents of {PACKED_DOCUMENT_TOKENS:.0f} tokens in packed samples: attention does not cross them")
