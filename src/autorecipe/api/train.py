@@ -25,6 +25,7 @@ from autorecipe.schema.estimate import LayerImplementation, StageMemory
 from autorecipe.schema.finding import Finding, Fix, Severity
 from autorecipe.schema.hardware import Cluster
 from autorecipe.schema.run import Origin, OriginKind, RunConfig
+from autorecipe.schema.value import FieldValue
 
 ENGINE_PREFIX = "engine."
 OWN_VALUES = ("tokenizer.tokenizer_type=ByteTokenizer",)
@@ -166,12 +167,17 @@ def infer_mode(recipe: str) -> str | None:
 
 
 def expand_paths(run: RunConfig) -> RunConfig:
-    """Replace the `${CWD}` of recorded recipe paths by the working folder."""
-    here = os.getcwd()  # noqa: PTH109 - upstream's own call, kept because symbolic links must look the same
-    values = {
-        path: value.replace("${CWD}", here) if isinstance(value, str) and "${CWD}" in value else value
-        for path, value in run.values.items()
-    }
+    """Replace the `${CWD}` and `${HOME}` of recorded recipe paths by the working and the home folder."""
+    # The working folder by upstream's own call, because symbolic links must look the same.
+    here = {"${CWD}": os.getcwd(), "${HOME}": os.path.expanduser("~")}  # noqa: PTH109, PTH111
+
+    def expand(value: FieldValue) -> FieldValue:
+        for name, folder in here.items():
+            if isinstance(value, str) and name in value:
+                value = value.replace(name, folder)
+        return value
+
+    values = {path: expand(value) for path, value in run.values.items()}
     return replace(run, values=values)
 
 

@@ -7,7 +7,8 @@ from types import ModuleType
 import pytest
 
 from autorecipe.api.machine import Machine, match_gpu
-from autorecipe.api.train import TrainPlan, TrainRequest, environment_defaults, infer_mode, prepare_training
+from autorecipe.api.resolve import resolve_run
+from autorecipe.api.train import TrainPlan, TrainRequest, environment_defaults, expand_paths, infer_mode, prepare_training
 from autorecipe.catalog.hardware import load_gpus
 from autorecipe.config.views import moe_layer_pattern, view_layout, view_model
 from autorecipe.errors import EnvironmentProblem, NegativeAnswer, UsageError
@@ -35,6 +36,13 @@ def test_a_toy_fits_a_laptop_and_its_paths_are_where_it_is_started(tmp_path: Pat
     assert plan.run.get("checkpoint.save") == f"{tmp_path}/nemo_experiments/default/checkpoints"
     assert plan.needed_bytes < plan.available_bytes
     assert plan.stages[0].parameters == 9903104
+
+
+def test_recorded_home_folders_are_those_of_who_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/someone")
+    run = resolve_run("gpt_oss_20b_sft_openmathinstruct2_thinking_packed_config", release="0.5.1")
+    assert str(run.get("dataset.dataset_root")).startswith("${HOME}/")
+    assert str(expand_paths(run).get("dataset.dataset_root")).startswith("/home/someone/.cache/")
 
 
 def test_the_batch_of_a_world_is_checked_before_training() -> None:
