@@ -142,3 +142,23 @@ def test_a_stage_without_a_target_passes_on_what_it_gets(runs: Runs, tmp_path: P
     runs.start(tmp_path / "one", "each", values=targets)
     runs.start(tmp_path / "two", "each", ranks=2, values={**PP2, **targets})
     check_alike(tmp_path / "one", tmp_path / "two")
+
+
+@pytest.mark.parametrize("kind", ["each", pytest.param("together", marks=SLOW), pytest.param("dora", marks=SLOW)])
+def test_an_adapter_that_adds_nothing_leaves_experts_with_biases_as_they_are(
+    train_ranks: Trainer, tmp_path: Path, kind: str
+) -> None:
+    biased = {
+        "model.add_bias_linear": True,
+        "model.bias_activation_fusion": False,
+        "model.moe_shared_expert_intermediate_size": None,
+    }
+    values = {**MIXTURE, **biased}
+    base = train_ranks(tmp_path / "base", values={**values, "optimizer.lr": 0.1})
+    assert base.codes == [0], base.log
+    start = {"checkpoint.pretrained_checkpoint": str(tmp_path / "base" / "checkpoints")}
+    assert train_ranks(tmp_path / "bare", values={**values, **start}).codes == [0]
+    nothing = {"peft.lora_B_init_method": "zero"}
+    Runs(train_ranks, tmp_path / "base" / "checkpoints", tmp_path).start(tmp_path / kind, kind, values={**biased, **nothing})
+    bare, adapted = (read_trace(tmp_path / name)[0]["lm loss"] for name in ("bare", kind))
+    assert abs(bare - adapted) < 1e-5

@@ -139,6 +139,30 @@ def test_further_predicted_tokens_and_8_bit_weights_are_said(
     assert "quantization_config" not in json.loads((tmp_path / "back" / "config.json").read_text())
 
 
+def test_4_bit_experts_are_expanded(
+    train_ranks: Trainer, converted: tuple[Path, dict[str, torch.Tensor]], tmp_path: Path
+) -> None:
+    """A GPT-OSS as it is published: stacked experts in blocks of 4-bit numbers with their exponents."""
+    from autorecipe.engine.hf.quantized import expand_four_bits
+
+    source, folder = converted[0] / "gpt-oss" / "hf", tmp_path / "hf"
+    folder.mkdir()
+    config = json.loads((source / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, "quantization_config": {"quant_method": "mxfp4"}}))
+    tensors = tensors_of(source)
+    name = "model.layers.1.mlp.experts.gate_up_proj"
+    experts, inputs, outputs = tensors.pop(name).shape
+    blocks = torch.randint(0, 256, (experts, outputs, inputs // 32, 16), dtype=torch.uint8)
+    exponents = torch.randint(120, 130, blocks.shape[:3], dtype=torch.uint8)
+    save_file({**tensors, f"{name}_blocks": blocks, f"{name}_scales": exponents}, folder / "model.safetensors")
+    words = ["import", "--hf", str(folder), "--out", str(tmp_path / "mcore")]
+    assert train_ranks.call("hf_server:run", words, tmp_path / "log.txt")["code"] == 0
+    words = ["export", "--checkpoint", str(tmp_path / "mcore"), "--hf", str(folder), "--out", str(tmp_path / "back")]
+    assert train_ranks.call("hf_server:run", words, tmp_path / "log.txt")["code"] == 0
+    back = tensors_of(tmp_path / "back")
+    assert torch.equal(back[name], expand_four_bits(blocks, exponents)) and back.keys() == {*tensors, name}
+
+
 @pytest.mark.parametrize(
     ("damage", "expected"),
     [

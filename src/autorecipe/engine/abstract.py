@@ -39,7 +39,7 @@ def abstract_model(run: RunConfig) -> Iterator[Any]:
         UsageError: a launcher has started several processes, or the engine does not build the model.
     """
     with process_of_one():
-        context = dataclasses.replace(parallel.initialize(run), device=_META)
+        context = dataclasses.replace(parallel.initialize(run, starts_weights=False), device=_META)
         with _META, _WithoutStorage():
             [chunk] = build.build_bare_model(run, context)
         stored = [name for name, tensor in chunk.state_dict().items() if torch.is_tensor(tensor) and not tensor.is_meta]

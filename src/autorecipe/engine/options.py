@@ -49,9 +49,6 @@ class EngineOptions:
     attention_kernel: AttentionKernel = "auto"
 
 
-CONVERSION: Mapping[str, Any] = {"model.moe_grouped_gemm": False, "engine.modules": "own"}
-"""How a model is put together whose tensors are converted; checkpoints are the same whatever their modules."""
-
 _LEGAL: dict[str, tuple[str, ...]] = {
     "modules": get_args(Modules),
     "fused_layers": get_args(Switch),
@@ -87,6 +84,15 @@ def read_options(run: RunConfig) -> EngineOptions:
     if problems:
         raise UsageError(problems)
     return EngineOptions(**chosen)  # type: ignore[arg-type]
+
+
+def for_conversion(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a run whose model is put together for a conversion; checkpoints are the same whatever its modules.
+
+    Experts are one module each, so that each parameter has a name of its own; with biases only grouped ones are built.
+    """
+    biased = values.get("model.add_bias_linear", True) is not False
+    return {**values, "model.moe_grouped_gemm": biased, "engine.modules": "own"}
 
 
 def is_on(switch: Switch, *, default: bool) -> bool:

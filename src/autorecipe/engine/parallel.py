@@ -76,10 +76,14 @@ class ParallelContext:
         return int(self.groups.tp.rank())
 
 
-def initialize(run: RunConfig) -> ParallelContext:
+def initialize(run: RunConfig, *, starts_weights: bool = True) -> ParallelContext:
     """Start torch.distributed (NCCL on CUDA, Gloo on the CPU), model parallelism and the generators.
 
     A process that no launcher started becomes a world of one.
+
+    Args:
+        run: resolved configuration.
+        starts_weights: whether initial weights will be drawn; where all are loaded, nothing is drawn before them either.
 
     Raises:
         UsageError: the layout does not fit the world.
@@ -110,7 +114,8 @@ def initialize(run: RunConfig) -> ParallelContext:
         groups=ProcessGroupCollection.use_mpu_process_groups(),
     )
     seed_generators(run, context)
-    warm_up_default_generator(run, context)
+    if starts_weights:
+        warm_up_default_generator(run, context)
     return context
 
 

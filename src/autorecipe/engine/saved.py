@@ -17,7 +17,7 @@ from autorecipe.engine.adapters.settings import AdapterSettings, read_adapter
 from autorecipe.engine.checkpoint.folder import Candidate
 from autorecipe.engine.checkpoint.identity import ADAPTER, compare_identity
 from autorecipe.engine.checkpoint.pretrained import PATH, find_whole
-from autorecipe.engine.options import CONVERSION
+from autorecipe.engine.options import for_conversion
 from autorecipe.errors import EnvironmentProblem, NegativeAnswer, Problem, UsageError
 from autorecipe.schema.run import RunConfig
 from autorecipe.schema.value import UNKNOWN
@@ -92,7 +92,7 @@ class SavedModel:
     @property
     def conversion_run(self) -> RunConfig:
         """The run of the model that conversions walk over: one module per expert, and this project's names."""
-        return RunConfig(values={**self.run.values, **CONVERSION})
+        return RunConfig(values=for_conversion(self.run.values))
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -157,7 +157,7 @@ def whole_model(run: RunConfig) -> Iterator[Any]:
         UsageError: a launcher has started several processes.
     """
     with process_of_one():
-        [chunk] = build.build_bare_model(run, parallel.initialize(run))
+        [chunk] = build.build_bare_model(run, parallel.initialize(run, starts_weights=False))
         yield chunk
 
 

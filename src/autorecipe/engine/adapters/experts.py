@@ -89,7 +89,7 @@ class _AdaptedEach(_AdaptedGrouped):
 
     adapter: ExpertAdapters
 
-    def forward(self, x: torch.Tensor, tokens_per_expert: Any) -> tuple[torch.Tensor, None]:
+    def forward(self, x: torch.Tensor, tokens_per_expert: Any) -> tuple[torch.Tensor, list[torch.Tensor] | None]:
         """Apply each expert with its adapter to its rows, [rows, inputs] to [rows, outputs]."""
         adapter, group = self.adapter, self.expert_tp_group
         counts = tokens_per_expert.tolist() if torch.is_tensor(tokens_per_expert) else list(tokens_per_expert)
@@ -97,21 +97,21 @@ class _AdaptedEach(_AdaptedGrouped):
         if group.size() > 1:  # what every rank holds whole gets a part of its gradient on each
             repeated = [copy_to_tensor_model_parallel_region(item, group=group) for item in (ups if self.is_row else downs)]
             downs, ups = (downs, repeated) if self.is_row else (repeated, ups)
-        output, _ = super().forward(x, tokens_per_expert)
+        output, returned_biases = super().forward(x, tokens_per_expert)
         dropped = self._drop(x, is_input=True)
         update = adapter.settings.scale * _products(_products(dropped, downs, counts), ups, counts)
         update = self._drop(update, is_input=False)
         if adapter.magnitude is None:
-            return output + update, None
+            return output + update, returned_biases
+        plain = self._multiply(x, tokens_per_expert) if self.has_bias and not self.returns_bias else output
         magnitudes = torch.stack(adapter.magnitude.each())
         if self.is_row:
             magnitudes = copy_to_tensor_model_parallel_region(magnitudes, group=group)
         stretch = (magnitudes / self.weight_norms()).repeat_interleave(torch.tensor(counts, device=x.device), dim=0)
-        scaled = (output + update) * stretch
+        scaled = (plain + update) * stretch
         if dropped is not x:  # as in the layers outside experts
-            lost, _ = super().forward(dropped - x, tokens_per_expert)
-            scaled = scaled + (stretch - 1) * lost
-        return scaled, None
+            scaled = scaled + (stretch - 1) * self._multiply(dropped - x, tokens_per_expert)
+        return (scaled if plain is output else scaled + (output - plain)), returned_biases
 
     @torch.no_grad()
     def weight_norms(self) -> torch.Tensor:
@@ -165,14 +165,14 @@ class _AdaptedTogether(_AdaptedGrouped):
 
     adapter: Adapter
 
-    def forward(self, x: torch.Tensor, tokens_per_expert: Any) -> tuple[torch.Tensor, None]:
+    def forward(self, x: torch.Tensor, tokens_per_expert: Any) -> tuple[torch.Tensor, list[torch.Tensor] | None]:
         """Apply each expert to its rows and the adapter to all of them, [rows, inputs] to [rows, outputs]."""
         adapter, group = self.adapter, self.expert_tp_group
         shares = Shares(rank=group.rank(), size=group.size(), is_row=self.is_row, has_gate=self.has_gate)
         down, up = shares.cut_down(adapter.linear_in.weight), shares.cut_up(adapter.linear_out.weight)
-        output, _ = super().forward(x, tokens_per_expert)
+        output, returned_biases = super().forward(x, tokens_per_expert)
         update = adapter.settings.scale * F.linear(F.linear(self._drop(x, is_input=True), down), up)
-        return output + self._drop(update, is_input=False), None
+        return output + self._drop(update, is_input=False), returned_biases
 
     def sharded_state_dict(self, prefix: str = "", sharded_offsets: Any = (), metadata: Any = None) -> dict[str, Any]:
         """Return the shards of the layers, and of the one adapter."""

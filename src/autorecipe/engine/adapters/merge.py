@@ -76,6 +76,12 @@ class MergedTensors:
         self.places: Mapping[str, Place] = list_places(whole_content(chunk)["model"])
         self.layers = sorted(name.removesuffix(f".{DOWN}") for name in self.places if name.endswith(f".{DOWN}"))
         self._adapted = set(self.layers)
+        whole = {f"{layer}.{part}" for layer in self.layers for part in (DOWN, UP, MAGNITUDE)}
+        grouped = sorted(name for name in self.places if is_adapter_key(name) and name not in whole)
+        if grouped:
+            message = f"{grouped[0].partition('.adapter.')[0]}: adapters on experts with biases are neither merged nor exported"
+            hint = "generate from the checkpoint as it is, or train with peft.target_modules=[linear_qkv,linear_proj]"
+            raise UsageError(Problem(path=str(saved.candidate.path), code="engine-unsupported", message=message, hint=hint))
         self._scale = saved.adapter.scale
         self._base, self._adapter = StoredTensors(saved.base.path), StoredTensors(saved.candidate.path)
 

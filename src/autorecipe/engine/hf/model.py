@@ -8,16 +8,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autorecipe.engine.hf.families import dense, latent, mixture
+from autorecipe.engine.hf.families import dense, gpt_oss, latent, mixture
 from autorecipe.engine.hf.families.parts import Description
 from autorecipe.engine.hf.fields import Fields
 from autorecipe.engine.hf.pieces import Piece
 from autorecipe.engine.hf.quantized import check_quantization
-from autorecipe.engine.options import CONVERSION
+from autorecipe.engine.options import for_conversion
 from autorecipe.errors import EnvironmentProblem, Problem, UsageError
 from autorecipe.schema.run import RunConfig
 
-FAMILIES: Mapping[str, Callable[[Fields], Description]] = {**dense.FAMILIES, **mixture.FAMILIES, **latent.FAMILIES}
+FAMILIES: Mapping[str, Callable[[Fields], Description]] = {
+    **dense.FAMILIES,
+    **mixture.FAMILIES,
+    **latent.FAMILIES,
+    **gpt_oss.FAMILIES,
+}
 """`model_type` -> what reads its configuration."""
 
 MISSING: Mapping[str, str] = {
@@ -25,7 +30,6 @@ MISSING: Mapping[str, str] = {
     "gemma2": "soft caps on attention scores and logits, and norms after attention and feed-forward layers",
     "gemma3_text": "norms after attention and feed-forward layers, and two rotary bases",
     "gemma3": "a vision tower, norms after attention and feed-forward layers, and two rotary bases",
-    "gpt_oss": "attention sinks and biases in experts",
     "mistral3": "a vision tower",
     "olmoe": "query and key norms over all heads at once",
     "qwen3_next": "linear attention",
@@ -59,7 +63,7 @@ class HfModel:
 
     def as_run(self) -> RunConfig:
         """Return a run that builds the model on one process, as conversions walk over it."""
-        return RunConfig(values={**self.values, **CONVERSION})
+        return RunConfig(values=for_conversion(self.values))
 
 
 def read_hf_model(folder: Path) -> HfModel:
