@@ -46,6 +46,7 @@ def commands():
 def test_documented_command_runs(command, monkeypatch, tmp_path, capsys):
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("AUTORECIPE_DOCS_TMP", str(tmp_path))
+    monkeypatch.setenv("AUTORECIPE_CACHE", str(tmp_path / "cache"))
     words = [word.replace("$TMP", str(tmp_path)) for word in shlex.split(command.line, comments=True)]
     code = execute(words[1:])
     printed = capsys.readouterr()

@@ -1,4 +1,4 @@
-"""Fine-tuning: packed equals unpacked, layouts train alike, the answer is learned, runs resume, bad rows stop every rank."""
+"""Fine-tuning: packed equals unpacked, layouts train alike, runs resume, bad rows stop every rank."""
 
 import json
 import random
@@ -161,25 +161,6 @@ def test_layouts_fine_tune_alike(
     other = finetune("other", ranks=2, values={**both, **layout})
     assert other.codes == [0, 0], other.log
     assert_alike(references[key], trace(tmp_path / "other"))
-
-
-def test_the_answer_is_learned_to_the_letter(finetune: Train, tmp_path: Path) -> None:
-    facts = {"Oslo": "Norway", "Lima": "Peru", "Cairo": "Egypt", "Quito": "Ecuador", "Delhi": "India", "Paris": "France"}
-    rows = [{"prompt": f"Where is {city}?", "completion": country} for city, country in facts.items()]
-    file = tmp_path / "facts.jsonl"
-    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    values = {
-        "dataset.dataset_root": str(file),
-        "train.global_batch_size": 6,
-        "train.micro_batch_size": 6,
-        "train.train_iters": 90,
-        "scheduler.lr_decay_iters": 90,
-        "optimizer.weight_decay": 0.0,
-    }
-    outcome = finetune("facts", values=values)
-    assert outcome.codes == [0], outcome.log
-    losses = [loss for loss, _ in trace(tmp_path / "facts")]
-    assert losses[0] > 5.0 and losses[-1] < 0.05
 
 
 def test_a_run_resumes_where_its_order_was(finetune: Train, tmp_path: Path) -> None:

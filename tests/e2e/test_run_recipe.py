@@ -124,17 +124,6 @@ def test_the_sft_command_runs_as_a_smoke_run_on_a_local_copy(tmp_path: Path, mon
     assert [number for number, _ in STEP.findall(done.stdout)] == ["1", "2"]
 
 
-def test_the_adapter_command_packs_the_recipes_own_data_and_saves_the_adapter(tmp_path: Path) -> None:
-    path = str(write_squad(tmp_path / "rows"))
-    words = ["--recipe", "llama3_8b_peft_config", "--dataset", "squad", "--dataset-path", path, "--mode", "lora", "--shrink"]
-    more = ["dataset.enable_offline_packing=true", f"dataset.hf_output_root={tmp_path / 'cache'}", *SHORT]
-    done = run_recipe(tmp_path, *words, *more, launcher=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "LoRA of rank 8" in done.stdout and "packs of 64 tokens" in done.stdout
-    assert [number for number, _ in STEP.findall(done.stdout)] == ["1", "2"]
-    assert (tmp_path / "nemo_experiments" / "default" / "checkpoints" / "iter_0000002").is_dir()
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [

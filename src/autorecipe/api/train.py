@@ -157,6 +157,16 @@ def require_memory(plan: TrainPlan, request: TrainRequest) -> None:
         raise EnvironmentProblem(_too_small(request, plan))
 
 
+def resolve_request(request: TrainRequest) -> RunConfig:
+    """Resolve a request without checking or weighing it.
+
+    Raises:
+        UsageError: an unknown recipe, key, mode or dataset, or ones that contradict each other.
+    """
+    own, others = _split_engine_options(request.overrides)
+    return expand_paths(_with_engine_options(_resolve(request, others), own))
+
+
 def infer_mode(recipe: str) -> str | None:
     """Return the mode that a conventional recipe name says, or None."""
     words = f"_{recipe.lower().strip('_')}_"

@@ -4,9 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from autorecipe.api.finetune import CHAT_PREPROCESSING, check_dataset_name, holds_chats, place_dataset
+from autorecipe.api.finetune import CHAT_PREPROCESSING, check_dataset_name, holds_chats, place_dataset, preview_data
 from autorecipe.api.resolve import resolve_run
-from autorecipe.errors import UsageError
+from autorecipe.cli.main import execute
+from autorecipe.errors import EnvironmentProblem, NegativeAnswer, UsageError
+
+BYTES = "tokenizer.tokenizer_type=ByteTokenizer"
+ROWS = '{"prompt": "Where is Oslo?", "completion": "Norway"}\n' * 3
 
 
 def test_a_named_preset_is_pointed_to_rows_with_its_columns() -> None:
@@ -45,3 +49,37 @@ def test_unknown_presets_and_several_folders_are_refused() -> None:
     check_dataset_name(None)
     with pytest.raises(UsageError, match="takes one --dataset-path, not 2"):
         place_dataset("squad", ["a", "b"])
+
+
+@pytest.fixture
+def rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("AUTORECIPE_CACHE", str(tmp_path / "cache"))
+    (tmp_path / "rows.jsonl").write_text(ROWS)
+    return str(tmp_path / "rows.jsonl")
+
+
+def test_a_preview_shows_what_is_learned_and_how_it_packs(rows: str, capsys: pytest.CaptureFixture[str]) -> None:
+    packing = ("dataset.enable_offline_packing=true", "dataset.seq_length=48")
+    report = preview_data("llama3_8b_sft_config", (BYTES, *packing), dataset="local-jsonl", paths=[rows], rows=1)
+    assert [(piece["text"], piece["learned"]) for piece in report["examples"][0]] == [
+        ("Where is Oslo?", False),
+        (" Norway<end>", True),
+    ]
+    assert (report["splits"]["training"]["packs"], report["splits"]["training"]["rows"]) == (2, 3)
+    words = ["data", "preview", "llama3_8b_sft_config", BYTES, "--dataset", "local-jsonl", "--dataset-path", rows, "--rows", "1"]
+    assert execute(words) == 0
+    assert "Where is Oslo?« Norway<end>»" in capsys.readouterr().out
+
+
+def test_a_preview_names_every_bad_row_and_what_is_missing(rows: str, tmp_path: Path) -> None:
+    (tmp_path / "rows.jsonl").write_text(ROWS + "[]\n{\n")
+    with pytest.raises(NegativeAnswer) as caught:
+        preview_data("llama3_8b_sft_config", (BYTES,), dataset="local-jsonl", paths=[rows])
+    text = str(caught.value)
+    assert "rows.jsonl:4: is a list" in text and "rows.jsonl:5: is not JSON" in text and "--max-bad-rows 2" in text
+    allowed = preview_data("llama3_8b_sft_config", (BYTES,), dataset="local-jsonl", paths=[rows], max_bad_rows=2)
+    assert len(allowed["splits"]["training"]["bad_rows"]) == 2
+    with pytest.raises(EnvironmentProblem, match="is not here"):
+        preview_data("llama3_8b_sft_config", (BYTES,), dataset="squad", paths=[str(tmp_path / "nowhere.jsonl")])
+    with pytest.raises(UsageError, match="nothing of it can be shown"):
+        preview_data("llama3_8b_pretrain_config", dataset="mock")
