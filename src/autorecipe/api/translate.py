@@ -21,7 +21,7 @@ from autorecipe.translate.forms import Words, read_yaml, words_of_namespace
 from autorecipe.translate.mapping import MappingTable, load_mapping
 from autorecipe.translate.reference import render_reference
 from autorecipe.translate.saved_args import load_saved_args
-from autorecipe.translate.shell import read_script
+from autorecipe.translate.shell.script import read_script
 from autorecipe.translate.to_bridge import translate_to_bridge
 from autorecipe.translate.to_mlm import translate_to_mlm
 
@@ -39,6 +39,7 @@ class MlmSource:
         yaml: YAML file.
         checkpoint: checkpoint file or folder whose saved arguments count.
         variables: values for what a script takes from outside.
+        script_arguments: words after a script's name; None where they are not known.
     """
 
     words: Sequence[str] | None = None
@@ -46,6 +47,7 @@ class MlmSource:
     yaml: Path | None = None
     checkpoint: Path | None = None
     variables: Mapping[str, str] | None = None
+    script_arguments: Sequence[str] | None = None
 
 
 @functools.lru_cache(maxsize=4)
@@ -126,7 +128,7 @@ def _read(source: MlmSource, mapping: MappingTable) -> tuple[Words, list[tuple[s
     if len(given) != 1:
         raise UsageError("give exactly one of: options after --, --script FILE, --yaml FILE, --checkpoint FILE")
     if source.script is not None:
-        return _read_script(source.script, source.variables or {})
+        return _read_script(source.script, source.variables or {}, source.script_arguments)
     if source.yaml is not None:
         return read_yaml(_text_of(source.yaml), mapping.table, name=source.yaml.name), []
     if source.checkpoint is not None:
@@ -143,8 +145,10 @@ def _text_of(path: Path) -> str:
         raise UsageError(Problem(code="unreadable", path=str(path), message=error.strerror or str(error))) from error
 
 
-def _read_script(path: Path, variables: Mapping[str, str]) -> tuple[Words, list[tuple[str, str]]]:
-    reading = read_script(_text_of(path), variables=variables)
+def _read_script(
+    path: Path, variables: Mapping[str, str], arguments: Sequence[str] | None
+) -> tuple[Words, list[tuple[str, str]]]:
+    reading = read_script(_text_of(path), variables=variables, arguments=arguments)
     if not reading.words:
         raise UsageError(
             Problem(

@@ -52,12 +52,16 @@ class ParsedArguments:
 
     Attributes:
         given: options in order.
-        stray: words that belong to no option.
+        leading: words before the first option that are no known launcher.
+        stray: words after it that belong to no option; Megatron-LM would refuse them.
+        program: training script that the words name; empty where they name none.
         world_size: GPUs that the launcher words name, or None.
     """
 
     given: tuple[Given, ...]
+    leading: tuple[str, ...] = ()
     stray: tuple[str, ...] = ()
+    program: str = ""
     world_size: int | None = None
 
 
@@ -117,13 +121,14 @@ def parse_arguments(words: Sequence[str], table: OptionTable, *, origins: Sequen
     start, world_size, launcher_stray = _skip_launcher(words)
     places = list(origins) if origins else ["arguments"] * len(words)
     given: list[Given] = []
-    stray: list[str] = list(launcher_stray)
+    leading: list[str] = list(launcher_stray)
+    stray: list[str] = []
     position = start
     while position < len(words):
         word = words[position]
         if not word.startswith("--") or word == "--":
             if word not in ("--", "\\"):
-                stray.append(word)
+                (stray if given or "--" in word else leading).append(word)
             position += 1
             continue
         name, separator, attached = word.partition("=")
@@ -145,7 +150,9 @@ def parse_arguments(words: Sequence[str], table: OptionTable, *, origins: Sequen
     last = {item.option.dest: index for index, item in enumerate(given) if item.option is not None}
     return ParsedArguments(
         given=tuple(_mark_overridden(item, index, last) for index, item in enumerate(given)),
+        leading=tuple(leading),
         stray=tuple(stray),
+        program=words[start - 1].rsplit("/", 1)[-1] if start and words[start - 1].endswith(".py") else "",
         world_size=world_size,
     )
 
@@ -194,6 +201,9 @@ _LAUNCHERS = (
     "torch.distributed.launch",
     "srun",
     "mpirun",
+    "mpiexec",
+    "deepspeed",
+    "accelerate",
     "python",
     "python3",
     "uv",

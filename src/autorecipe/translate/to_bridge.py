@@ -75,9 +75,19 @@ def translate_to_bridge(
     problems = list(config.problems)
     final = _resolve(resolve, settings, base, problems)
     if final is not base:
-        problems += _not_acting(cells, settings, final)
+        problems += _not_acting(cells, settings, final, mock=config.on("mock_data"))
     outcomes = [_outcome(item, config, mapping, settings, refused) for item in parsed.given]
+    outcomes += [_stray(word) for word in parsed.stray]
     outcomes += [_conditional(name, where, mapping) for name, where in conditional]
+    if parsed.program in OTHER_PROGRAMS:
+        problems.append(
+            Problem(
+                code="another-program",
+                path=parsed.program,
+                message=f"trains {OTHER_PROGRAMS[parsed.program]}; only options of {GPT_PROGRAM} are translated",
+                hint="pick the recipe of that model (`autorecipe models list`) and compare it: `autorecipe parity design`",
+            )
+        )
     return Translation(
         direction=Direction.TO_BRIDGE,
         recipe=recipe,
@@ -88,6 +98,13 @@ def translate_to_bridge(
         notes=tuple(_notes(parsed, config, final)),
         world_size=config.world_size,
     )
+
+
+def _stray(word: str) -> Outcome:
+    note = "belongs to no option; Megatron-LM would refuse it"
+    if "$" in word or "`" in word:
+        note = "known only when the script runs, and may hold options"
+    return Outcome(name=word, value="", status=Status.UNKNOWN, note=note, origin="arguments")
 
 
 def _texts(settings: Sequence[Setting]) -> list[str]:
@@ -102,6 +119,20 @@ def _resolve(resolve: Resolver, settings: Sequence[Setting], base: RunConfig, pr
         problems += error.problems
         return base
 
+
+GPT_PROGRAM = "pretrain_gpt.py"
+OTHER_PROGRAMS = {
+    "pretrain_mamba.py": "a Mamba model",
+    "pretrain_hybrid.py": "a hybrid model",
+    "pretrain_bert.py": "BERT",
+    "pretrain_t5.py": "T5",
+    "pretrain_ict.py": "a retriever",
+    "pretrain_retro.py": "RETRO",
+    "pretrain_vision_classify.py": "a vision model",
+    "pretrain_vlm.py": "a vision-language model",
+    "pretrain_mimo.py": "a multimodal model",
+}
+"""Programs of Megatron-LM that train something else with the same options."""
 
 _SECTION_ORDER = (
     "mixed_precision",
@@ -229,13 +260,15 @@ def _acceptable(setting: Setting, base: RunConfig, schema: ConfigSchema, refused
     return not why
 
 
-def _not_acting(cells: Sequence[Cell], settings: Sequence[Setting], final: RunConfig) -> list[Problem]:
+def _not_acting(cells: Sequence[Cell], settings: Sequence[Setting], final: RunConfig, *, mock: bool) -> list[Problem]:
     by_path = {cell.path: cell for cell in cells}
     found = []
     for setting in settings:
         cell = by_path[setting.name]
         if cell.inert or agrees(cell, final):
             continue
+        if setting.name == "dataset.split" and mock:
+            continue  # made-up data are split evenly by core, whatever either program is told
         origin = final.origins.get(setting.name)
         detail = f" ({origin.detail})" if origin is not None and origin.detail else ""
         found.append(
@@ -307,7 +340,9 @@ def _conditional(name: str, where: str, mapping: MappingTable) -> Outcome:
 
 
 def _notes(parsed: ParsedArguments, config: MlmConfig, final: RunConfig) -> list[str]:
-    notes = [f"left out: {word!r} belongs to no option" for word in parsed.stray]
+    notes = [f"left out: {word!r} belongs to no option" for word in parsed.leading]
+    if parsed.program not in ("", GPT_PROGRAM):
+        notes.append(f"{parsed.program} is read as if it were {GPT_PROGRAM}: what it adds or changes by itself is not known here")
     missing = [dest for dest in REQUIRED if config.get(dest) is None]
     if missing:
         flags = ", ".join("--" + dest.replace("_", "-") for dest in missing)

@@ -97,3 +97,19 @@ def test_a_table_of_learned_positions_longer_than_the_sequence_is_lost(translate
     longer = "--seq-length 1024 --max-position-embeddings 4096"
     assert [outcome.name for outcome in translate(longer).lost] == ["--max-position-embeddings"]
     assert translate(f"{longer} --position-embedding-type rope").lost == ()
+
+
+def test_words_that_belong_to_no_option_are_lost_not_left_out(translate: Any) -> None:
+    lost = translate("--num-layers 2 --bf16 stray ${EXTRA}").lost
+    assert [(item.name, "may hold options" in item.note) for item in lost] == [("stray", False), ("${EXTRA}", True)]
+
+
+def test_a_program_that_trains_something_else_is_a_problem(translate: Any) -> None:
+    found = translate("torchrun pretrain_mamba.py --num-layers 2").problems
+    assert [problem.code for problem in found] == ["another-program"]
+    assert not translate("torchrun examples/pretrain_gpt.py --num-layers 2").problems
+    assert any("pretrain_own.py is read as if" in note for note in translate("python pretrain_own.py --num-layers 2").notes)
+
+
+def test_a_split_of_made_up_data_acts_on_neither_side(translate: Any) -> None:
+    assert not translate("--num-layers 2 --mock-data --split '99,1,0'").problems

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from autorecipe.translate.shell import decide_test, read_script
+from autorecipe.translate.shell.conditions import decide_test
+from autorecipe.translate.shell.script import read_script
 
 SCRIPT = r"""#!/bin/bash
 # pretraining, with "quotes' in a comment

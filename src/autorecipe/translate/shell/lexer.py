@@ -1,7 +1,7 @@
 """Splitting shell text into commands and words. Nothing is executed or expanded here.
 
 Covers what launch scripts use: quotes, escapes, comments, line continuations, arrays, here-documents (skipped), substitutions
-(kept as segments). Start reading at `split_shell`.
+(kept as segments). Start reading at `split_tokens`.
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ from autorecipe.record import dataclass, field
 
 _OPERATORS = ("&&", "||", ";;", ">>", "<<", ">&", "<&", "&>", "|&", "|", "&", ";", ">", "<", "(", ")")
 _ASSIGN_ARRAY = re.compile(r"[A-Za-z_]\w*\+?=$")
+ARITHMETIC_COMMAND = "arithmetic-command"
+"""Kind of the one segment of `(( ... ))`."""
+
 _NAME = re.compile(r"[A-Za-z_]\w*|[0-9@*#?!$-]")
 
 
@@ -50,6 +53,14 @@ class Word:
         return first.text if first is not None and first.kind == "text" and not first.quoted else ""
 
 
+@dataclass(frozen=True)
+class Operator:
+    """What stands between words: a separator, a pipe, a parenthesis."""
+
+    text: str
+    line: int
+
+
 @dataclass
 class Command:
     """One simple command and the operator that ends it."""
@@ -60,10 +71,11 @@ class Command:
 
 
 class _Lexer:
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, line: int | None = None) -> None:
         self.text = text
         self.position = 0
-        self.line = 1
+        self.fixed_line = line
+        self.line = 1 if line is None else line
         self.heredocs: list[str] = []
 
     def peek(self, ahead: int = 0) -> str:
@@ -73,7 +85,7 @@ class _Lexer:
     def take(self) -> str:
         char = self.peek()
         self.position += 1
-        if char == "\n":
+        if char == "\n" and self.fixed_line is None:
             self.line += 1
         return char
 
@@ -97,34 +109,33 @@ class _Lexer:
                 return text
         return ""
 
-    def commands(self) -> list[Command]:
-        result: list[Command] = []
-        words: list[Word] = []
-        line = self.line
-
-        def finish(end: str) -> None:
-            nonlocal words, line
-            if words:
-                result.append(Command(words=words, line=line, ends_with=end))
-            words, line = [], self.line
-
+    def tokens(self) -> list[Word | Operator]:
+        result: list[Word | Operator] = []
+        in_test = False  # inside `[[ ]]`, where `<` and `>` compare
         while True:
             self.skip_blanks()
             char = self.peek()
             if not char:
-                finish("\n")
                 return result
             if char == "#":
                 while self.peek() and self.peek() != "\n":
                     self.take()
                 continue
             if char in "\r\n":
-                self.take()
-                finish("\n")
-                self._skip_heredocs()
                 line = self.line
+                self.take()
+                if char == "\n":
+                    result.append(Operator("\n", line))
+                    self._skip_heredocs()
+                continue
+            if self.text.startswith("((", self.position) and _starts_command(result):
+                result.append(self._arithmetic_command())
                 continue
             operator = self.operator()
+            if in_test and operator in ("<", ">"):
+                self.position += 1
+                result.append(Operator(operator, self.line))
+                continue
             if operator in (">", ">>", "<", ">&", "<&", "&>"):
                 self.position += len(operator)
                 self.skip_blanks()
@@ -132,17 +143,29 @@ class _Lexer:
                     self.word()
                 continue
             if operator == "<<":
-                self.position += 2 + (self.peek(2) == "-")
+                here_string = self.text.startswith("<<<", self.position)
+                self.position += 3 if here_string else 2 + (self.peek(2) == "-")
                 self.skip_blanks()
-                self.heredocs.append("".join(segment.text for segment in self.word().segments))
+                text = "".join(segment.text for segment in self.word().segments)
+                if not here_string:
+                    self.heredocs.append(text)
                 continue
             if operator:
                 self.position += len(operator)
-                finish(operator)
+                result.append(Operator(operator, self.line))
                 continue
-            if not words:
-                line = self.line
-            words.append(self.word())
+            word = self.word()
+            in_test = (in_test or word.plain() == "[[") and word.plain() != "]]"
+            result.append(word)
+
+    def _arithmetic_command(self) -> Word:
+        word = Word(line=self.line)
+        self.position += 2
+        inner = self._balanced("(", ")")
+        if self.peek() == ")":
+            self.take()
+        word.segments.append(Segment(ARITHMETIC_COMMAND, inner, quoted=True))
+        return word
 
     def _skip_heredocs(self) -> None:
         for end in self.heredocs:
@@ -150,7 +173,7 @@ class _Lexer:
                 stop = self.text.find("\n", self.position)
                 row = self.text[self.position :] if stop < 0 else self.text[self.position : stop]
                 self.position = len(self.text) if stop < 0 else stop + 1
-                self.line += 1
+                self.line += self.fixed_line is None
                 if row.strip() == end:
                     break
         self.heredocs = []
@@ -285,6 +308,32 @@ class _Lexer:
         return text
 
 
+def _starts_command(tokens: list[Word | Operator]) -> bool:
+    """Return whether the next token is the first of a command."""
+    last = tokens[-1] if tokens else None
+    if not isinstance(last, Word):
+        return last is None or last.text != ")"
+    return last.plain() in ("if", "elif", "while", "until", "then", "do", "else", "!", "{")
+
+
+def split_tokens(text: str, *, line: int | None = None) -> list[Word | Operator]:
+    """Split shell text into words and operators, in order of appearance.
+
+    Args:
+        text: a script, or a value that is run as one.
+        line: line of all tokens, where the text is a value; None counts.
+    """
+    return _Lexer(text, line=line).tokens()
+
+
 def split_shell(text: str) -> list[Command]:
-    """Split shell text into simple commands, in order of appearance."""
-    return _Lexer(text).commands()
+    """Split shell text into simple commands, in order of appearance; constructs are not told apart."""
+    result: list[Command] = []
+    words: list[Word] = []
+    for token in [*split_tokens(text), Operator("\n", 0)]:
+        if isinstance(token, Word):
+            words.append(token)
+        elif words:
+            result.append(Command(words=words, line=words[0].line, ends_with=token.text))
+            words = []
+    return result
