@@ -31,8 +31,9 @@ def recipes() -> list[RecipeSummary]:
 def smoke(trainer: Trainer, name: str, folder: Path) -> tuple[str, str]:
     """Return (verdict, detail): `trains` with its losses, or `refused` with the reason."""
     folder.mkdir(parents=True, exist_ok=True)
-    request = {"recipe": name, "metrics": str(folder / "metrics.jsonl"), "overrides": SIZES if name == BARE else ()}
-    answer = trainer.call("smoke_run:two_steps", request, folder / "log.txt")
+    log, sizes = folder / "log.txt", SIZES if name == BARE else ()
+    request = {"recipe": name, "metrics": str(folder / "metrics.jsonl"), "overrides": sizes, "log": str(log)}
+    answer = trainer.call("smoke_run:two_steps", request, log)
     if answer["code"] == 0:
         return "trains", ", ".join(f"{loss:.3f}" for loss in answer["result"])
     if answer["code"] == 70:

@@ -28,7 +28,7 @@ def read(path):
 def test_every_iteration_agrees(path):
     name = path.stem.split("__")[0]
     expected = golden_runs.undo_average(read(LOSSES / f"{name}__megatron-lm.txt"))
-    bound = tolerances.GOLDEN["perf" if name.startswith("perf") else "fp32" if "fp32" in name else "bf16"]
+    bound = tolerances.GOLDEN[golden_runs.bound_name(name)]
     actual = read(path)
     assert len(actual) == len(expected)
     for ours, theirs in zip(actual, expected, strict=True):

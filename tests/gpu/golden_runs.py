@@ -1,12 +1,9 @@
-"""Runs of Megatron-LM on one H200, as overrides for this engine: `python tests/gpu/golden_runs.py [NAME ...] [engine.KEY=VALUE]`.
+"""Runs of Megatron-LM on one H200, as overrides for this engine, and how a run's lines compare with Megatron-LM's.
 
-Each run is started through scripts/training/run_recipe.py and compared line by line with what pretrain_gpt.py printed
-(tests/golden/losses/NAME__megatron-lm.txt). The lines of this engine are written to `--out` as NAME__MODULES.txt.
+`golden_verdicts.py` starts them; tests/golden/test_losses.py compares recorded ones.
 """
 
-import argparse
 import re
-import subprocess
 import sys
 from pathlib import Path
 
@@ -113,14 +110,36 @@ RUNS = {
     "perf_1b_s4096": ONE_BILLION,
 }
 
+PARAMETERS = {
+    "llama_fp32": 7_096_576,
+    "llama_bf16": 7_096_576,
+    "moe_fp32": 8_132_864,
+    "seed_fp32_nodropout": 9_903_104,
+    "seed_bf16_nodropout": 9_903_104,
+    "seed_bf16": 9_903_104,
+    "perf_1b_s4096": 1_235_814_400,
+}
+"""What Megatron-LM's logs say of the number of parameters."""
+
 LINE = re.compile(
     r"iteration +(\d+)/.*learning rate: (\S+) .*lm loss: (\S+) .*grad norm: (\S+) ",
 )
+COUNT = re.compile(r"number of parameters on .*: (\d+)")
 
 
 def read_lines(text):
     """Return (iteration, loss, gradient norm, learning rate) of every training line, as printed."""
     return [(found[1], found[3], found[4], found[2]) for found in LINE.finditer(text)]
+
+
+def read_reference(name):
+    """Return the rows of Megatron-LM's log, its averaged second line included."""
+    return (LOSSES / f"{name}__megatron-lm.txt").read_text(encoding="utf-8").splitlines()
+
+
+def bound_name(name):
+    """Return which bound of `tolerances.GOLDEN` a configuration is held to."""
+    return "perf" if name.startswith("perf") else "fp32" if "fp32" in name else "bf16"
 
 
 def render(lines):
@@ -154,38 +173,3 @@ def render_value(value):
     if value is None or isinstance(value, bool):
         return "null" if value is None else str(value).lower()
     return f"'{value}'" if isinstance(value, str) and "," in value else repr(value) if isinstance(value, float) else value
-
-
-def main(arguments):
-    parser = argparse.ArgumentParser()
-    parser.add_argument("words", nargs="*")
-    parser.add_argument("--out", type=Path, default=Path("golden-out"))
-    parsed = parser.parse_args(arguments)
-    options = [word for word in parsed.words if "=" in word]
-    names = [word for word in parsed.words if "=" not in word] or list(RUNS)
-    tag = next((option.split("=")[1] for option in options if option.startswith("engine.modules=")), "own")
-    parsed.out.mkdir(parents=True, exist_ok=True)
-    running = {}
-    for name in names:  # side by side: they are small
-        log = parsed.out / f"{name}__{tag}.log"
-        with log.open("w") as file:
-            line = command(RUNS[name], options, parsed.out / name)
-            running[name] = (subprocess.Popen(line, stdout=file, stderr=subprocess.STDOUT), log)
-    for name, (process, log) in running.items():
-        code = process.wait()
-        text = log.read_text()
-        lines = read_lines(text)
-        (parsed.out / f"{name}__{tag}.txt").write_text(render(lines))
-        expected = undo_average([tuple(row.split()) for row in (LOSSES / f"{name}__megatron-lm.txt").read_text().splitlines()])
-        print(f"== {name} {tag}: exit {code}, {len(lines)} lines" + ("" if code == 0 else "\n" + text[-400:]))
-        for actual, wanted in zip(lines, expected, strict=False):
-            loss = abs(float(actual[1]) - float(wanted[1])) / float(wanted[1])
-            norm = abs(float(actual[2]) - float(wanted[2])) / float(wanted[2])
-            print(
-                f"{actual[0]:>3} loss {actual[1]} {wanted[1]} {loss:.1e}  norm {actual[2]} {wanted[2]} {norm:.1e}  "
-                f"lr {'same' if actual[3] == wanted[3] else actual[3] + ' != ' + wanted[3]}"
-            )
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

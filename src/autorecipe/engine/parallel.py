@@ -202,11 +202,16 @@ def warm_up_default_generator(run: RunConfig, context: ParallelContext) -> None:
 
 
 def reads_default_generator(run: RunConfig) -> bool:
-    """Return whether initial weights or dropout of a run come from the default generator."""
+    """Return whether initial weights or dropout of a run come from the default generator.
+
+    Routers of experts are drawn on the host: from another generator than upstream's warm-up uses, except where there is only
+    a CPU.
+    """
     learned = (run.get("model.position_embedding_type", None) or "learned_absolute") == "learned_absolute"
     has_sinks = run.get("model.softmax_type", None) == "learnable"
-    has_dropout = bool(run.get("model.hidden_dropout", 0.1))
-    return learned or has_sinks or has_dropout or bool(run.get("model.moe_input_jitter_eps", None))
+    has_dropout = bool(run.get("model.hidden_dropout", 0.1)) or bool(run.get("model.moe_input_jitter_eps", None))
+    has_routers = standin.is_active() and bool(run.get("model.num_moe_experts", None))
+    return learned or has_sinks or has_dropout or has_routers
 
 
 def shut_down() -> None:

@@ -83,7 +83,8 @@ def _shape(config: RunConfig) -> ModelShape:
     """Return the shape; a vocabulary that the model sets is padded only where the configuration asks for it."""
     shape = view_model(config)
     given = config.get("model.vocab_size", None)
-    if isinstance(given, int) and config.get("model.should_pad_vocab", None) is not True:
+    pads = config.get("model.should_pad_vocab", None) is True or config.get("tokenizer.use_tokenizer_vocab_size", None) is True
+    if isinstance(given, int) and not pads:
         return replace(shape, make_vocab_size_divisible_by=1)
     return shape
 
