@@ -11,7 +11,7 @@ counters of the routers stay where they are for the whole run.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -161,9 +161,10 @@ class _GraphPair:
             losses = run(*self._inputs)
         self._losses = losses.detach()
         self._grad = torch.empty_like(self._losses)
+        forget_marks(parameters)
         with torch.cuda.graph(self._backward, pool=self._forward.pool(), stream=stream, capture_error_mode="thread_local"):
             grads = torch.autograd.grad((losses,), parameters, (self._grad,), allow_unused=True)
-        pairs = [(parameter, grad) for parameter, grad in zip(parameters, grads, strict=True) if grad is not None]
+        pairs = find_returned(parameters, grads)
         self._returned = [grad.detach() for _, grad in pairs]
         self._parameters = [parameter for parameter, _ in pairs]
         missing = [grad is None and hookless_target(parameter) is None for parameter, grad in zip(parameters, grads, strict=True)]
@@ -188,6 +189,28 @@ class _GraphPair:
         self._grad.copy_(grad)
         self._backward.replay()
         return [grad.clone() for grad in self._returned]
+
+
+def forget_marks(parameters: list[Any]) -> None:
+    """Take back what earlier backward passes of the step said of their gradients, before one is captured."""
+    for parameter in parameters:
+        if hasattr(parameter, "grad_added_to_main_grad"):
+            parameter.grad_added_to_main_grad = False
+
+
+def find_returned(parameters: list[Any], grads: Sequence[torch.Tensor | None]) -> list[tuple[Any, torch.Tensor]]:
+    """Return the parameters whose gradients a captured backward pass returns, with those.
+
+    Megatron-Core's linear layers add to the main gradient, mark the weight, and return a tensor that nobody has filled; the
+    mark keeps the data-parallel hook from adding it. A replayed graph marks nothing, so such a tensor must not be handed on.
+    The zeros that a weight tied to the embedding gets are part of the embedding's gradient and are handed on.
+    """
+    return [
+        (parameter, grad)
+        for parameter, grad in zip(parameters, grads, strict=True)
+        if grad is not None
+        and (not getattr(parameter, "grad_added_to_main_grad", False) or getattr(parameter, "zero_out_wgrad", False))
+    ]
 
 
 class _Replay(torch.autograd.Function):

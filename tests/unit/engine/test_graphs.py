@@ -1,5 +1,6 @@
 """When passes are captured and replayed; capturing itself needs a GPU."""
 
+import contextlib
 import types
 
 import pytest
@@ -63,3 +64,39 @@ def test_what_is_not_plain_training_is_never_captured(model):
     assert call(model) == "eager"
     model.train()
     assert call(model, packed_seq_params=None) == "replayed"
+
+
+class InPlace(torch.autograd.Function):
+    """A product as Megatron-Core does it: its weight's gradient goes to `main_grad`, and what it returns is not filled."""
+
+    @staticmethod
+    def forward(ctx, inputs, weight):
+        ctx.weight = weight
+        ctx.save_for_backward(inputs)
+        return inputs @ weight.t()
+
+    @staticmethod
+    def backward(ctx, grad):
+        ctx.weight.main_grad += grad.t() @ ctx.saved_tensors[0]
+        ctx.weight.grad_added_to_main_grad = True
+        return None, torch.full_like(ctx.weight, torch.nan)
+
+
+def test_a_replayed_pass_hands_on_no_gradient_that_nobody_filled(monkeypatch):
+    recorded = types.SimpleNamespace(pool=lambda: None, replay=lambda: None)
+    for name, answer in {
+        "CUDAGraph": lambda: recorded,
+        "graph": lambda *_, **__: contextlib.nullcontext(),
+        "current_stream": lambda: None,
+        "empty_cache": lambda: None,
+        "memory_reserved": lambda: 0,
+    }.items():
+        monkeypatch.setattr(torch.cuda, name, answer)
+    weight, bias = torch.nn.Parameter(torch.ones(2, 2)), torch.nn.Parameter(torch.zeros(2))
+    weight.main_grad, weight.grad_added_to_main_grad = torch.zeros(2, 2), True  # an eager pass of the step has marked it
+    weight.reduces_without_hook = True
+    pair = graphs._GraphPair(lambda inputs: InPlace.apply(inputs, weight) + bias, (torch.ones(1, 2),), [weight, bias])
+    weight.grad_added_to_main_grad = False  # the next step begins
+    pair.replay((torch.ones(1, 2),)).sum().backward()
+    assert weight.grad is None
+    assert bias.grad is not None
