@@ -166,8 +166,8 @@ def _dataset_overrides(given: argparse.Namespace, recipe: str, typed: Sequence[s
         raise UsageError(
             "--dataset-path needs --dataset megatron-indexed, or a fine-tuning preset such as local-jsonl or squad", hint="add it"
         )
-    if given.engine == "bridge":
-        return []
+    if given.engine == "bridge":  # its own --dataset-path takes indexed prefixes alone
+        return list(place_dataset(given.dataset, given.dataset_path, typed=typed)) if is_finetuning_preset(given.dataset) else []
     check_dataset_name(given.dataset)
     mode = given.mode or infer_mode(recipe)
     is_for_another_mode = mode is not None and (mode == "pretrain") == is_finetuning_preset(given.dataset)
@@ -219,7 +219,8 @@ def run(arguments: Sequence[str]) -> int:
             require_memory(plan, request)
         return 0
     if request.engine != "core":
-        program = find_program(request, dataset_paths=given.dataset_path)
+        prefixes = () if is_finetuning_preset(given.dataset) else given.dataset_path
+        program = find_program(request, dataset_paths=prefixes)
         if rank == 0:
             print(f"starting {sys.executable} {' '.join(program.words)}", flush=True)
             for note in program.notes:

@@ -52,6 +52,10 @@ class AutorecipeError(Exception):
         self.problems: tuple[Problem, ...] = (problems,) if isinstance(problems, Problem) else tuple(problems)
         super().__init__("\n".join(problem.render() for problem in self.problems))
 
+    def __reduce__(self) -> tuple[type[AutorecipeError], tuple[tuple[Problem, ...]]]:
+        """Let another process raise it with its problems, not with their text."""
+        return type(self), (self.problems,)
+
 
 class UsageError(AutorecipeError):
     """What was typed or given cannot be understood (exit 2)."""

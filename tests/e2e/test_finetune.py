@@ -43,6 +43,7 @@ EXPERTS: dict[str, Any] = {
     "model.moe_token_dispatcher_type": "alltoall",
     "model.moe_grouped_gemm": True,
 }
+MTP = {"model.mtp_num_layers": 1, "model.mtp_loss_scaling_factor": 0.3}
 SP = {"model.tensor_model_parallel_size": 2, "model.sequence_parallel": True}
 PP2 = {"model.pipeline_model_parallel_size": 2}
 VP2 = {**PP2, "model.virtual_pipeline_model_parallel_size": 2}
@@ -107,15 +108,18 @@ def assert_alike(one: list[tuple[float, float]], other: list[tuple[float, float]
         assert abs(norm - other_norm) / norm < 1e-4
 
 
-def test_packed_rows_have_the_loss_per_token_that_they_have_alone(finetune: Train, data: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("model", [pytest.param({}, id="plain"), pytest.param(MTP, id="predicting-further-tokens")])
+def test_packed_rows_have_the_loss_per_token_that_they_have_alone(
+    finetune: Train, data: Path, tmp_path: Path, model: dict[str, Any]
+) -> None:
     rows = [json.loads(line) for line in (data / "training.jsonl").read_text().splitlines()]
     lengths = [len(f"{row['input']} {row['output']}") for row in rows]  # bytes and the end, less the last one
     packs = len(pack_rows(lengths, size=64, seed=5678))
     assert packs < ROWS // 2
-    alone = finetune("alone", values={"train.global_batch_size": ROWS})
-    together = finetune("packed", values={"train.global_batch_size": packs, **packed()})
+    alone = finetune("alone", values={**model, "train.global_batch_size": ROWS})
+    together = finetune("packed", values={**model, "train.global_batch_size": packs, **packed()})
     aligned = {"train.global_batch_size": len(pack_rows([-(-length // 4) * 4 for length in lengths], size=64, seed=5678))}
-    padded = finetune("aligned", values={**aligned, **packed(4)})
+    padded = finetune("aligned", values={**model, **aligned, **packed(4)})
     assert alone.codes == together.codes == padded.codes == [0], alone.log + together.log + padded.log
     assert_alike(trace(tmp_path / "alone"), trace(tmp_path / "packed"))
     assert_alike(trace(tmp_path / "alone"), trace(tmp_path / "aligned"))

@@ -1,5 +1,6 @@
 """Where rows lie, and whether they are chats, from what is typed."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -83,3 +84,17 @@ def test_a_preview_names_every_bad_row_and_what_is_missing(rows: str, tmp_path: 
         preview_data("llama3_8b_sft_config", (BYTES,), dataset="squad", paths=[str(tmp_path / "nowhere.jsonl")])
     with pytest.raises(UsageError, match="nothing of it can be shown"):
         preview_data("llama3_8b_pretrain_config", dataset="mock")
+
+
+def test_a_preview_renders_chats_by_the_template_of_a_tokenizer_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AUTORECIPE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.syspath_prepend(str(Path(__file__).resolve().parents[1] / "engine" / "finetune"))
+    chat_tokenizer = pytest.importorskip("chat_tokenizer")
+    folder = chat_tokenizer.save_tokenizer(tmp_path / "tokenizer", chat_tokenizer.TEMPLATES["chatml"])
+    turns = [("user", "hi"), ("assistant", "hello"), ("user", "bye"), ("assistant", "see you")]
+    chat = {"messages": [{"role": role, "content": text} for role, text in turns]}
+    (tmp_path / "training.jsonl").write_text(json.dumps(chat))
+    words = ("tokenizer.tokenizer_type=HuggingFaceTokenizer", f"tokenizer.tokenizer_model={folder}", "validation.eval_iters=0")
+    report = preview_data("llama3_8b_sft_config", words, dataset="local-jsonl", paths=[str(tmp_path)], rows=1)
+    learned = [piece["text"] for piece in report["examples"][0] if piece["learned"]]
+    assert learned == ["hello<|im_end|>\n", "see you<|im_end|>\n"]

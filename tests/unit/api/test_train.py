@@ -207,6 +207,12 @@ def test_indexed_data_is_named_by_its_prefixes(script: ModuleType) -> None:
     assert "dataset.data_path=[x,y]" in script.parse_request(words)[0].overrides
 
 
+def test_rows_for_megatron_bridge_are_placed_in_its_fields(script: ModuleType, tmp_path: Path) -> None:
+    words = ["--recipe", "llama3_8b_sft_config", "--engine", "bridge", "--dataset", "squad", "--dataset-path", str(tmp_path)]
+    overrides = script.parse_request(words)[0].overrides
+    assert f"dataset.hf_dataset.path_or_dataset={tmp_path}" in overrides and "dataset.hf_dataset.dataset_name=null" in overrides
+
+
 def test_a_dense_layer_stays_in_front_of_the_experts() -> None:
     toy = prepare(TrainRequest(recipe="deepseek_v2_lite_pretrain_config", shrink=True, world_size=8, local_world_size=2))
     pattern = moe_layer_pattern(toy.run.get("model.moe_layer_freq"), toy.run.get("model.num_layers"))

@@ -217,8 +217,6 @@ def _refuse_unsupported(run: RunConfig, problems: list[Problem]) -> None:
         "dataset.offline_packing_specs.pad_cu_seqlens": ((False,), "set it to false: no CUDA graph needs it here"),
         "train.rampup_batch_size": ((), "unset it: fine-tuning data is drawn in whole global batches"),
     }
-    if run.get("dataset.enable_offline_packing", None) is True:
-        remedies["model.mtp_num_layers"] = ((0,), "set it to null, or dataset.enable_offline_packing=false")
     for path, (neutral, remedy) in remedies.items():
         found = run.get(path, None)
         if found is not None and found is not UNKNOWN and found not in neutral:

@@ -72,6 +72,23 @@ def test_a_list_in_a_json_file_is_rows(tmp_path: Path) -> None:
     assert [row.where for row in rows] == [f"{tmp_path / 'train.json'}[{index}]" for index in (0, 1)]
 
 
+def test_parquet_files_and_saved_data_sets_are_read_through_datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    datasets = pytest.importorskip("datasets")
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
+    table = datasets.Dataset.from_list([{"a": number, "b": {"text": ["x"]}} for number in range(5)])
+    table.to_parquet(tmp_path / "columns" / "train-00000-of-00001.parquet")
+    datasets.DatasetDict({"train": table, "test": table.select([4])}).save_to_disk(str(tmp_path / "saved"))
+    expected = [{"a": number, "b": {"text": ["x"]}} for number in (1, 2)]
+    for folder in ("columns", "saved"):
+        stream = open_rows(Source(path=str(tmp_path / folder), split="train[1:3]"))
+        rows = list(stream.read())
+        assert [row.value for row in rows] == expected and stream.count == 2
+        assert rows[0].where == f"{tmp_path / folder} row 1"
+    assert [value["a"] for value in values_of(tmp_path / "saved", "test")] == [4]
+    with pytest.raises(EnvironmentProblem, match="cannot be loaded"):
+        values_of(tmp_path / "saved", "validation")
+
+
 def test_the_fingerprint_follows_the_file(tmp_path: Path) -> None:
     file = write(tmp_path / "a.jsonl", [1])
     before = open_rows(Source(path=str(file))).fingerprint

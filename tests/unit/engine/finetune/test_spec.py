@@ -91,7 +91,6 @@ def test_aligned_packs_and_chats_read_one_token_more() -> None:
         ({"dataset.seq_length": 130, "model.context_parallel_size": 2}, "130 is not a multiple of 4"),
         ({**PACKED, "train.micro_batch_size": 2}, "a micro batch is one pack"),
         ({**PACKED, "model.context_parallel_size": 2}, "use dataset.offline_packing_specs.pad_seq_to_mult=4"),
-        ({**PACKED, "model.mtp_num_layers": 1}, "model.mtp_num_layers"),
         ({**PACKED, "dataset.offline_packing_specs.packed_train_data_path": "/p.parquet"}, "packs are made from the rows"),
         ({**PACKED, "dataset.offline_packing_specs.max_single_sequence_length": 256}, "longer than a pack of 128"),
     ],
