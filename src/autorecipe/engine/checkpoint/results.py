@@ -1,4 +1,4 @@
-"""Carries the results of a checkpoint's writers to the rank that waits for them.
+"""Carries the results of a checkpoint's writers to the rank that waits for them, and ends writers whose rank is gone.
 
 Megatron-Core keeps a server process for this in every rank, started by importing the program anew: seconds of work before the
 first save, and a few hundred megabytes that outlive a killed rank. Writers are forked from their rank, so a pipe does it.
@@ -6,9 +6,13 @@ first save, and a few hundred megabytes that outlive a killed rank. Writers are 
 
 from __future__ import annotations
 
+import ctypes
+import functools
 import multiprocessing
 import os
 import queue
+import signal
+import sys
 import threading
 from typing import Any
 
@@ -59,3 +63,28 @@ def install() -> None:
 
     if filesystem_async._results_queue is None:
         filesystem_async._results_queue = ResultsQueue()
+        _bind_forks(os.getpid())
+
+
+@functools.cache
+def _bind_forks(owner: int) -> None:
+    """Let every process that this one forks from now on end with its parent.
+
+    A writer whose rank was killed while handing out work would wait for it forever, and hold its memory.
+    """
+    if sys.platform == "linux":
+        os.register_at_fork(before=_note_parent, after_in_child=_leave_with_parent)
+
+
+_PR_SET_PDEATHSIG = 1
+_forking: list[int] = [0]
+
+
+def _note_parent() -> None:
+    _forking[0] = os.getpid()
+
+
+def _leave_with_parent() -> None:
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != _forking[0]:  # it ended in between
+        os._exit(1)

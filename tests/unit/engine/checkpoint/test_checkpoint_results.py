@@ -52,3 +52,20 @@ def test_a_writer_ends_although_its_rank_was_killed() -> None:
     os.close(writer)
     assert os.read(reader, 5) == b"ended"
     os.close(reader)
+
+
+def test_a_waiting_writer_leaves_with_its_killed_rank() -> None:
+    reader, writer = os.pipe()
+    rank = os.fork()
+    if rank == 0:
+        results._bind_forks(os.getpid())
+        if os.fork() == 0:
+            os.write(writer, b"begun")
+            time.sleep(600)
+        time.sleep(600)
+    os.close(writer)
+    assert os.read(reader, 5) == b"begun"
+    os.kill(rank, signal.SIGKILL)
+    os.waitpid(rank, 0)
+    assert os.read(reader, 5) == b""  # nobody holds the other end any more
+    os.close(reader)
