@@ -56,6 +56,7 @@ def build_bare_model(run: RunConfig, context: ParallelContext) -> list[Any]:
         chunk.model_type = ModelType.encoder_or_decoder
         for parameter in chunk.parameters():
             tensor_parallel.set_defaults_if_not_set_tensor_model_parallel_attributes(parameter)
+        compat.mark_expert_parameters(chunk)
         if context.device.type == "cuda":
             chunk.to(context.device)
         if fuses:

@@ -85,6 +85,25 @@ def experts_spec(module: type, columns: type, rows: type) -> Any:
     return module, MLPSubmodules(linear_fc1=columns, linear_fc2=rows)
 
 
+def mark_expert_parameters(model: torch.nn.Module) -> None:
+    """Let gradients of experts be reduced over the mesh of experts wherever it is not the dense one.
+
+    Release 0.16 asks for EP > 1 alone. With TP 2, EP 1 and expert TP 1 both ranks then hold all experts, see other tokens, and
+    never add up their gradients; 0.19 asks for the expert tensor parallel size as well (tensor_parallel/layers.py:961 @ 0.19.2).
+
+    Args:
+        model: a bare model, before gradient buffers are made.
+    """
+    config: Any = model.config
+    if not config.num_moe_experts:
+        return
+    if config.expert_model_parallel_size == 1 and config.expert_tensor_parallel_size == config.tensor_model_parallel_size:
+        return
+    for name, parameter in model.named_parameters():
+        if ".experts." in f".{name}":
+            parameter.allreduce = False
+
+
 def _fill_transformer_engine_gaps() -> None:
     """Repair the modules that use names of Transformer Engine without having imported it."""
     if has_transformer_engine():

@@ -133,6 +133,8 @@ EXPERTS = [
     case("EP 2, gathered tokens", 2, "moe", ep=2, moe_token_dispatcher_type="allgather"),
     case("EP 2, grouped experts", 2, "moe", ep=2, moe_grouped_gemm=True),
     case("grouped experts", 1, "moe", moe_grouped_gemm=True),
+    case("TP 2, SP, ETP 1", 2, "moe", tp=2, sp=True, etp=1),
+    case("TP 2, SP, ETP 1, grouped experts", 2, "moe", tp=2, sp=True, etp=1, moe_grouped_gemm=True),
     case("EP 2, TP 2, SP, ETP 1", 2, "moe", ep=2, tp=2, sp=True, etp=1),
     case("EP 2, TP 2, SP, ETP 2", 4, "moe", ep=2, tp=2, sp=True, etp=2),
     case("TP 2, SP, ETP 2, grouped experts", 2, "moe", tp=2, sp=True, etp=2, moe_grouped_gemm=True),
