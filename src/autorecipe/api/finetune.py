@@ -25,12 +25,12 @@ from autorecipe.errors import (
     UsageError,
     unknown_name,
 )
+from autorecipe.schema.preset import TEXT_PRETRAINING
 from autorecipe.schema.value import UNKNOWN, to_jsonable
 
 PREVIEWER = "autorecipe.engine.finetune.preview"
 ERRORS: dict[int, type[AutorecipeError]] = {1: NegativeAnswer, 2: UsageError, 3: EnvironmentProblem}
 LOCAL = "local-jsonl"
-PRETRAINING = ("mock", "megatron-indexed")
 CHAT_PREPROCESSING = "dataset.preprocessing={_target_:megatron.bridge.data.sft_processing.ChatSFTPreprocessingConfig}"
 CONVERSATION_COLUMNS = ("messages", "conversation", "conversations")
 TRAINING_FILE = "training.jsonl"
@@ -42,7 +42,7 @@ def check_dataset_name(name: str | None) -> None:
     Raises:
         UsageError: an unknown one, with its near misses.
     """
-    known = [*PRETRAINING, *load_dataset_presets()]
+    known = [*TEXT_PRETRAINING, *load_dataset_presets()]
     if name is not None and name not in known:
         raise UsageError(unknown_name("dataset", name, known, hint=f"--engine core reads {', '.join(known)}"))
 

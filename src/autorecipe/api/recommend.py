@@ -12,13 +12,13 @@ from autorecipe.errors import NegativeAnswer, Problem, UsageError
 from autorecipe.recommend.answer import Colleague, answer_question
 from autorecipe.recommend.language import localize, render_statement
 from autorecipe.recommend.models import ModelIndex
-from autorecipe.recommend.presets import PRESETS
 from autorecipe.recommend.question import check_question, merge_options, parse_question, split_questions
 from autorecipe.recommend.subject import Missing, complete_question, find_subject, list_missing
 from autorecipe.record import dataclass, replace
 from autorecipe.schema.finding import Finding
 from autorecipe.schema.hardware import Cluster
 from autorecipe.schema.layer import Layer
+from autorecipe.schema.preset import PRESETS
 from autorecipe.schema.recipe import RecipeKind
 from autorecipe.schema.recommendation import Question, Recommendation, Statement
 from autorecipe.schema.run import RunConfig

@@ -11,20 +11,13 @@ from typing import Any
 
 from autorecipe.config.views import view_layout, view_seq_length
 from autorecipe.errors import NegativeAnswer, Problem
+from autorecipe.schema.preset import PRESETS
 from autorecipe.schema.recipe import Recipe, RecipeKind
 from autorecipe.schema.run import RunConfig
 
 Section = dict[str, Any]
 
-PRESETS = {
-    "rajpurkar/squad": "squad",
-    "squad": "squad",
-    "allenai/tulu-3-sft-mixture": "tulu3",
-    "nvidia/OpenMathInstruct-2": "openmathinstruct2",
-    "openmathinstruct2": "openmathinstruct2",
-    "openai/gsm8k": "gsm8k",
-    "gsm8k": "gsm8k",
-}
+PRESET_BY_SOURCE = {source: preset.name for preset in PRESETS.values() for source in preset.sources}
 """Dataset name in a recipe -> preset of the launcher."""
 
 
@@ -232,7 +225,7 @@ def _data(values: Mapping[str, Any], recipe: Recipe) -> Section:
     mock = values.get("dataset._class") == "GPTDatasetConfig" and values.get("dataset.blend") is None
     return {
         "dataset": values.get("dataset._class"),
-        "default_preset": "mock" if mock else PRESETS.get(str(name), name),
+        "default_preset": "mock" if mock else PRESET_BY_SOURCE.get(str(name), name),
         "packed": bool(values.get("dataset.enable_offline_packing") or values.get("dataset.packed_sequence_specs._class")),
         "tokenizer": values.get("tokenizer.tokenizer_type"),
         "tokenizer_model": values.get("tokenizer.tokenizer_model"),

@@ -15,9 +15,9 @@ from autorecipe.launch.training import (
     render_override,
     wrap_torchrun,
 )
-from autorecipe.recommend.presets import PRESETS
 from autorecipe.record import dataclass
 from autorecipe.schema.launch import Allocation
+from autorecipe.schema.preset import PRESETS
 from autorecipe.schema.recipe import Mode, RecipeKind
 from autorecipe.schema.recommendation import Candidate, LabelledOverride, Sizing
 

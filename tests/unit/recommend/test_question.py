@@ -8,8 +8,8 @@ from autorecipe.catalog.hardware import load_gpus
 from autorecipe.errors import UsageError
 from autorecipe.recommend import question as reader
 from autorecipe.recommend import vocabulary
-from autorecipe.recommend.presets import PRESETS
 from autorecipe.recommend.question import check_question, merge_options, parse_question, split_questions
+from autorecipe.schema.preset import PRESETS
 from autorecipe.schema.recipe import Mode
 from autorecipe.schema.recommendation import Question, Topic
 

@@ -24,7 +24,7 @@ class NamedSource:
 
     Attributes:
         hub_id: on the Hugging Face hub.
-        schema: which columns it has (see `schemas`); None for rows that are prompts or chats already.
+        schema: which columns it has (see `examples`); None for rows that are prompts or chats already.
         splits: that it has; the first is the training split.
         subset: configuration of the data set, or None.
     """

@@ -11,11 +11,11 @@ from autorecipe.rules.context import Context
 from autorecipe.rules.declare import adjusts, computes, requires
 from autorecipe.rules.rule import Breach, Verdict
 from autorecipe.schema import Evidence, Fix, Severity, Stage
+from autorecipe.schema.preset import ANY_MODE, TEXT_FINETUNING, TEXT_PRETRAINING
 
 BOTH = ("bridge", "megatron-lm")
-PRETRAIN_PRESETS = ("mock", "megatron-indexed", "dclm", "rp2", "c4")
-FINETUNE_PRESETS = ("squad", "tulu3", "openmathinstruct2", "openmathinstruct2-thinking", "gsm8k", "local-jsonl")
-EITHER = ("energon",)
+PRETRAIN_PRESETS = (*TEXT_PRETRAINING, "dclm", "rp2", "c4")
+"""With those that only the launcher of the benchmarks knows."""
 ADAPTERS = ("peft", "lora", "dora")
 GBS = "train.global_batch_size"
 
@@ -43,15 +43,15 @@ def _mode(context: Context) -> str:
 def dataset_mode(context: Context) -> Iterator[Verdict]:
     """Check the data-set preset against the mode."""
     preset, mode = context.given.get("dataset"), _mode(context)
-    if not preset or not mode or preset in EITHER:
+    if not preset or not mode or preset in ANY_MODE:
         return
-    legal = list(PRETRAIN_PRESETS if mode == "pretrain" else FINETUNE_PRESETS)
-    wrong = preset in (FINETUNE_PRESETS if mode == "pretrain" else PRETRAIN_PRESETS)
+    legal = list(PRETRAIN_PRESETS if mode == "pretrain" else TEXT_FINETUNING)
+    wrong = preset in (TEXT_FINETUNING if mode == "pretrain" else PRETRAIN_PRESETS)
     if wrong:
         yield Breach(
             message=f"data set {preset!r} is for {'fine-tuning' if mode == 'pretrain' else 'pretraining'}, the mode is {mode}",
             paths=("given.dataset", "given.mode"),
-            legal={"given.dataset": [*legal, *EITHER]},
+            legal={"given.dataset": [*legal, *ANY_MODE]},
             fixes=(Fix(overrides={"given.dataset": legal[0]}),),
             hint=f"--dataset {legal[0]}",
         )

@@ -10,6 +10,7 @@ from autorecipe.rules.derived import AXIS_PATHS
 from autorecipe.rules.layout import divisors, tensor_parallel_fits
 from autorecipe.rules.rule import BRIDGE, Breach, Verdict
 from autorecipe.schema import Evidence, Fix, Severity, Stage
+from autorecipe.schema.preset import TEXT_FINETUNING
 
 BOTH = ("bridge", "megatron-lm")
 GUIDE = "Megatron Bridge recipe guide (2026-08-03)"
@@ -265,8 +266,7 @@ RULES = (
         "fine-tuning a vision-language model needs images",
         when="(contains(get(model._class), 'VL') or contains(get(model._class), 'Omni')) and FINETUNING",
         need="DATASET not in ('gptsftdatasetconfig', 'finetuningdatasetconfig') "
-        "and get(given.dataset) not in ('squad', 'tulu3', 'openmathinstruct2', 'openmathinstruct2-thinking', 'gsm8k', "
-        "'local-jsonl')",
+        f"and get(given.dataset) not in {TEXT_FINETUNING!r}",
         severity=Severity.WARN,
         stage=Stage.NEVER,
         frameworks=(BRIDGE,),
