@@ -127,8 +127,8 @@ def test_the_sft_command_runs_as_a_smoke_run_on_a_local_copy(tmp_path: Path, mon
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--recipe", "llama3_8b_peft_config", "--dataset", "mock"], "hint: --dataset squad"),
-        (["--recipe", "vanilla_gpt_pretrain_config", "--dataset", "squad", "model.num_layers=2"], "hint: --dataset mock"),
+        (["--recipe", "llama3_8b_peft_config", "--dataset", "mock"], "hint: --dataset tulu3\n"),
+        (["--recipe", "vanilla_gpt_pretrain_config", "--dataset", "squad", "model.num_layers=2"], "hint: --dataset mock\n"),
     ],
 )
 def test_data_for_another_mode_is_refused_with_the_right_one(tmp_path: Path, words: list[str], message: str) -> None:

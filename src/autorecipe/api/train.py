@@ -317,15 +317,18 @@ def _is_path(path: str) -> bool:
 
 def _hint(finding: Finding) -> str:
     """Return what to do: the rule's advice, and ways out that pass the check."""
-    ways = [_way_out(fix) for fix in finding.fixes if fix.verified]
+    ways = [way for way in map(_way_out, (fix for fix in finding.fixes if fix.verified)) if way != finding.hint]
     passing = f"passes: {', or '.join(ways[:3])}" if ways else ""
     return "; ".join(text for text in (finding.hint, passing) if text)
 
 
 def _way_out(fix: Fix) -> str:
-    words = {path: value for path, value in fix.overrides.items() if path != "gpus"}
+    """Return a fix as words of this command, where facts of the run are options: given.dataset=squad is `--dataset squad`."""
+    facts = {path: value for path, value in fix.overrides.items() if path.startswith("given.")}
+    words = {path: value for path, value in fix.overrides.items() if path != "gpus" and path not in facts}
     start = [f"{fix.overrides['gpus']} processes"] if "gpus" in fix.overrides else []
-    return " ".join([*start, *render_words(words)])
+    options = [f"--{path.removeprefix('given.')} {value}" for path, value in facts.items()]
+    return " ".join([*start, *options, *render_words(words)])
 
 
 def _estimate(run: RunConfig, world_size: int, *, on_gpu: bool) -> tuple[StageMemory, ...]:
