@@ -16,6 +16,34 @@ from collections.abc import Iterable, Sequence
 
 from autorecipe.record import dataclass
 
+SHARED_CODES = {
+    "bad-config": "a model's config.json that makes no sense",
+    "bad-value": "a value that is none of the legal ones",
+    "base-missing": "the weights under an adapter are not there",
+    "checkpoint-damaged": "files of a checkpoint are missing or cannot be read",
+    "contradiction": "two settings that exclude each other",
+    "data-missing": "training data that is not there",
+    "data-too-small": "fewer samples than one step takes",
+    "data-unreadable": "training data that cannot be read",
+    "engine-unsupported": "a setting of upstream's that this engine does not have",
+    "exists": "the output is there already",
+    "hf-unsupported": "a Hugging Face model or field that is not converted",
+    "missing-package": "an optional package is not installed",
+    "missing-value": "a value that nothing else gives",
+    "no-release": "no facts of such a release",
+    "no-such-file": "a path that leads nowhere",
+    "other-model": "weights or a checkpoint of another model",
+    "override-syntax": "a KEY=VALUE that cannot be parsed",
+    "own-recipe": "FILE.py:FUNCTION that cannot be evaluated",
+    "recipe-fails": "a recipe that upstream's code or the function itself does not build",
+    "unknown-key": "a configuration path that does not exist",
+    "unreadable": "a file that cannot be read as what it should be",
+    "unsupported": "a data format or tokenizer that this engine does not have",
+    "usage": "a command line that cannot be understood",
+    "wrong-type": "a value of another type than the field's",
+}
+"""Errors that several modules find, and what each means everywhere."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Problem:
@@ -23,7 +51,8 @@ class Problem:
 
     Attributes:
         message: what is wrong, with the value in it.
-        code: rule id or error family, such as `PAR003` or `unknown-key`; empty where none applies.
+        code: a rule's id such as `PAR003`, which `explain` shows, or the error's own name in small letters, such as
+            `launch-mount`: one name, one meaning, one module, those of `SHARED_CODES` apart. Empty where none applies.
         path: configuration path, flag or file the problem is about; empty where none applies.
         hint: one thing to do next, runnable where possible; empty where there is none.
     """

@@ -58,7 +58,9 @@ def check_allocation(layout: Layout, allocation: Allocation, *, recipe: str) -> 
     if allocation.num_nodes < 1 or allocation.gpus_per_node < 1:
         problems.append(
             Problem(
-                code="LCH001", path="--nodes", message=f"{allocation.num_nodes} x {allocation.gpus_per_node} is no allocation"
+                code="launch-allocation",
+                path="--nodes",
+                message=f"{allocation.num_nodes} x {allocation.gpus_per_node} is no allocation",
             )
         )
         return problems
@@ -66,7 +68,7 @@ def check_allocation(layout: Layout, allocation: Allocation, *, recipe: str) -> 
     if world % layout.dense_model_parallel_size:
         problems.append(
             Problem(
-                code="LCH002",
+                code="launch-dense-mesh",
                 path="--nodes x --gpus-per-node",
                 message=(
                     f"{allocation.num_nodes} x {allocation.gpus_per_node} = {world} GPUs cannot hold {layout.render()}: "
@@ -78,7 +80,7 @@ def check_allocation(layout: Layout, allocation: Allocation, *, recipe: str) -> 
     if world % layout.expert_model_parallel_size:
         problems.append(
             Problem(
-                code="LCH003",
+                code="launch-expert-mesh",
                 path="--nodes x --gpus-per-node",
                 message=(
                     f"{allocation.num_nodes} x {allocation.gpus_per_node} = {world} GPUs cannot hold {layout.render()}: "

@@ -33,7 +33,7 @@ def parse_forwarded(names: Iterable[str], environment: Mapping[str, str]) -> tup
         if equals:
             problems.append(
                 Problem(
-                    code="LCH004",
+                    code="launch-env-value",
                     path="--env",
                     message=f"takes a NAME only, not {name}=...: values must not appear in arguments or scripts",
                     hint=f"export {name} in this shell first, then pass --env {name}",
@@ -42,7 +42,7 @@ def parse_forwarded(names: Iterable[str], environment: Mapping[str, str]) -> tup
         elif not _NAME.fullmatch(name):
             problems.append(
                 Problem(
-                    code="LCH005",
+                    code="launch-env-name",
                     path="--env",
                     message=f"{text!r} is not the name of a variable",
                     hint="use letters, digits and _",
@@ -51,7 +51,7 @@ def parse_forwarded(names: Iterable[str], environment: Mapping[str, str]) -> tup
         elif name not in environment:
             problems.append(
                 Problem(
-                    code="LCH006",
+                    code="launch-env-unset",
                     path="--env",
                     message=f"{name} is not set in this shell, so the job would not get it",
                     hint=f"export {name}=... first",
@@ -71,7 +71,7 @@ def parse_mounts(texts: Iterable[str]) -> tuple[tuple[str, ...], list[Problem]]:
         if not host or (colon and not container):
             problems.append(
                 Problem(
-                    code="LCH007",
+                    code="launch-mount",
                     path="--mount",
                     message=f"{text!r} is not HOST or HOST:CONTAINER",
                     hint="such as --mount /data:/data",

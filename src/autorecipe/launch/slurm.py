@@ -28,12 +28,20 @@ def check_job(job: SlurmJob, *, needs_site: bool = False) -> list[Problem]:
     problems = []
     if any(not argument.strip() for argument in job.srun_arguments):
         problems.append(
-            Problem(code="LCH008", path="--srun-arg", message="must not be empty", hint="write --srun-arg=--mpi=pmix, with the =")
+            Problem(
+                code="launch-srun-argument",
+                path="--srun-arg",
+                message="must not be empty",
+                hint="write --srun-arg=--mpi=pmix, with the =",
+            )
         )
     if not re.fullmatch(_TIME, job.time_limit):
         problems.append(
             Problem(
-                code="LCH009", path="--time", message=f"{job.time_limit!r} is not a Slurm time", hint="use HH:MM:SS or D-HH:MM:SS"
+                code="launch-time-limit",
+                path="--time",
+                message=f"{job.time_limit!r} is not a Slurm time",
+                hint="use HH:MM:SS or D-HH:MM:SS",
             )
         )
     if needs_site:
@@ -44,7 +52,7 @@ def check_job(job: SlurmJob, *, needs_site: bool = False) -> list[Problem]:
         ):
             if not value:
                 problems.append(
-                    Problem(code="LCH010", path=option, message="is required for a Slurm job", hint=f"add {option} NAME")
+                    Problem(code="launch-site", path=option, message="is required for a Slurm job", hint=f"add {option} NAME")
                 )
     return problems
 

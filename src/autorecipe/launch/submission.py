@@ -38,7 +38,7 @@ def submit_local(plan: LaunchPlan) -> Submission:
     if plan.allocation.num_nodes > 1:
         raise NegativeAnswer(
             Problem(
-                code="LCH011",
+                code="launch-hosts",
                 path="--nodes",
                 message=f"{plan.allocation.num_nodes} hosts cannot be started from one of them without a scheduler",
                 hint="run the command shown for each host there, or use `autorecipe launch slurm`",

@@ -30,7 +30,7 @@ def test_more_gpus_only_add_data_parallelism():
 def test_halving_the_gpus_breaks_the_expert_mesh_first():
     layout = Layout(tp=2, pp=16, ep=64)
     problems = check_allocation(layout, Allocation(num_nodes=64, gpus_per_node=8), recipe="deepseek_v3_pretrain_config")
-    assert [problem.code for problem in problems] == ["LCH003"]
+    assert [problem.code for problem in problems] == ["launch-expert-mesh"]
     assert "PP x EP x ETP = 1024 does not divide 512" in problems[0].message
 
 
@@ -50,4 +50,4 @@ def test_a_batch_that_does_not_scale_to_a_whole_number_is_said_so():
 
 
 def test_no_hosts_are_no_allocation():
-    assert check_allocation(Layout(), Allocation(num_nodes=0, gpus_per_node=8), recipe="r")[0].code == "LCH001"
+    assert check_allocation(Layout(), Allocation(num_nodes=0, gpus_per_node=8), recipe="r")[0].code == "launch-allocation"

@@ -91,8 +91,8 @@ def test_site_options_are_passed_on():
 @pytest.mark.parametrize(
     ("job", "code"),
     [
-        (SlurmJob(srun_arguments=("",)), "LCH008"),
-        (SlurmJob(time_limit="soon"), "LCH009"),
+        (SlurmJob(srun_arguments=("",)), "launch-srun-argument"),
+        (SlurmJob(time_limit="soon"), "launch-time-limit"),
     ],
 )
 def test_what_slurm_would_refuse_is_refused_before(job, code):
