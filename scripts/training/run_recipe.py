@@ -23,13 +23,12 @@ from typing import NoReturn
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "src"))  # this checkout, not one that is installed
 
 from autorecipe.api.finetune import check_dataset_name, is_finetuning_preset, place_dataset
+from autorecipe.api.mode import MODES, infer_mode
 from autorecipe.api.train import (
     ENGINES,
-    MODES,
     TrainPlan,
     TrainRequest,
     environment_defaults,
-    infer_mode,
     prepare_training,
     require_memory,
 )
@@ -94,9 +93,11 @@ class Parser(argparse.ArgumentParser):
 def parse_request(arguments: Sequence[str]) -> tuple[TrainRequest, argparse.Namespace]:
     """Turn the command line into a request; flags become overrides, typed overrides win over them."""
     parser = Parser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False)
-    parser.add_argument("--recipe", help="recipe name or alias")
+    parser.add_argument("--recipe", help="recipe name, alias, or FILE.py:FUNCTION")
     parser.add_argument("--model", help="model stem; with --mode it names <model>_<mode>_config")
-    parser.add_argument("--mode", choices=MODES, help="inferred from the recipe's name when not given")
+    parser.add_argument(
+        "--mode", choices=MODES, help="by default what the recipe's name says, or what FILE.py:FUNCTION evaluates to"
+    )
     parser.add_argument(
         "--dataset",
         help="dataset preset: mock or megatron-indexed; for SFT and adapters squad, tulu3, openmathinstruct2, gsm8k, local-jsonl",
@@ -206,6 +207,8 @@ def run(arguments: Sequence[str]) -> int:
     # A dry run says what would run even where this machine is too small for it, and that it is, after that.
     plan = prepare_training(replace(request, check_memory=False) if given.dry_run else request)
     if rank == 0:
+        if plan.mode.reason:
+            print(f"mode {plan.mode.mode}: {plan.mode.reason}", file=sys.stderr)
         for finding in plan.findings:
             if finding.severity in (Severity.WARN, Severity.AUTO_FIX):
                 hint = f"\nhint: {finding.hint}" if finding.hint else ""

@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from autorecipe.api.train import TrainRequest, infer_mode, prepare_training
+from autorecipe.api.mode import infer_mode
+from autorecipe.api.train import TrainRequest, prepare_training
 from autorecipe.engine.train import TrainOptions, train
 
 SHORT = (

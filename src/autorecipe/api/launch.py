@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from autorecipe.api.mode import choose_mode
 from autorecipe.catalog.hardware import load_gpus
 from autorecipe.catalog.naming import is_own_recipe
 from autorecipe.catalog.store import open_catalog
@@ -128,7 +129,7 @@ def prepare_launch(request: LaunchRequest) -> PreparedLaunch:
     command = build_training_command(
         recipe=request.recipe if is_own else recipe.name,
         dataset=request.dataset,
-        mode=request.mode or (_mode_word(recipe) if is_own else ""),
+        mode=request.mode or (choose_mode(config, request.recipe, None).mode if is_own else ""),
         overrides=request.overrides,
         options=request.options,
         environment=carried,
@@ -143,10 +144,6 @@ def prepare_launch(request: LaunchRequest) -> PreparedLaunch:
         findings=findings,
         messages=tuple(messages),
     )
-
-
-def _mode_word(recipe: Recipe) -> str:
-    return {"peft": "lora"}.get(recipe.mode.value, recipe.mode.value) if recipe.mode is not None else ""
 
 
 def plan_local(prepared: PreparedLaunch, *, master_host: str = "", port: int = 29500) -> LaunchPlan:

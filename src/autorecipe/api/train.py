@@ -12,6 +12,7 @@ from typing import Any
 
 from autorecipe.api.check import render_words
 from autorecipe.api.machine import Machine, match_gpu, read_machine
+from autorecipe.api.mode import ChosenMode, check_adapter, check_mode, choose_mode
 from autorecipe.api.resolve import resolve_run
 from autorecipe.config.grammar import render_value
 from autorecipe.config.shrink import shrink_overrides
@@ -31,7 +32,6 @@ ENGINE_PREFIX = "engine."
 OWN_VALUES = ("tokenizer.tokenizer_type=ByteTokenizer",)
 """Overrides whose value upstream does not have."""
 
-MODES = ("pretrain", "sft", "lora", "dora")
 ENGINES = ("core", "bridge", "mlm")
 PROCESS_OVERHEAD_BYTES = 0.5 * 1024**3
 """Resident memory of one process before the model: interpreter, torch, Megatron-Core. Measured 2026-12 on Linux x86-64."""
@@ -50,7 +50,7 @@ class TrainRequest:
     Attributes:
         recipe: recipe name or alias.
         overrides: `KEY=VALUE` texts, flags already turned into such.
-        mode: pretrain, sft, lora or dora; None infers it from the recipe.
+        mode: pretrain, sft, lora or dora; None takes what the recipe's name says, or its evaluated configuration.
         dataset: dataset preset, or None for the recipe's own.
         engine: core, bridge or mlm.
         shrink: make it a smoke run.
@@ -78,6 +78,7 @@ class TrainPlan:
 
     Attributes:
         run: resolved configuration, paths expanded.
+        mode: how it trains, and what that was read from.
         findings: of the check; none is an error.
         stages: estimated memory of each pipeline stage (bytes per rank).
         machine: this host.
@@ -87,6 +88,7 @@ class TrainPlan:
     """
 
     run: RunConfig
+    mode: ChosenMode
     findings: tuple[Finding, ...]
     stages: tuple[StageMemory, ...]
     machine: Machine
@@ -135,6 +137,7 @@ def prepare_training(request: TrainRequest, *, machine: Machine | None = None) -
     needed, available = _weigh(stages, request, machine)
     plan = TrainPlan(
         run=run,
+        mode=choose_mode(run, request.recipe, request.mode),
         findings=findings,
         stages=stages,
         machine=machine,
@@ -167,15 +170,6 @@ def resolve_request(request: TrainRequest) -> RunConfig:
     return expand_paths(_with_engine_options(_resolve(request, others), own))
 
 
-def infer_mode(recipe: str) -> str | None:
-    """Return the mode that a conventional recipe name says, or None."""
-    words = f"_{recipe.lower().strip('_')}_"
-    for mark, mode in (("_pretrain_", "pretrain"), ("_sft_", "sft"), ("_finetune_", "sft"), ("_dora_", "dora")):
-        if mark in words:
-            return mode
-    return "lora" if "_peft_" in words or "_lora_" in words else None
-
-
 def expand_paths(run: RunConfig) -> RunConfig:
     """Replace the `${CWD}` and `${HOME}` of recorded recipe paths by the working and the home folder."""
     # The working folder by upstream's own call, because symbolic links must look the same.
@@ -198,26 +192,14 @@ def environment_defaults(run: RunConfig) -> dict[str, str]:
 
 
 def _resolve(request: TrainRequest, overrides: Sequence[str]) -> RunConfig:
-    mode = request.mode or infer_mode(request.recipe)
-    _check_mode(request, mode)
-    run = resolve_run(request.recipe, tuple(overrides), world_size=request.world_size, mode=mode, dataset=request.dataset)
+    if request.engine not in ENGINES:
+        raise UsageError(unknown_name("engine", request.engine, ENGINES))
+    check_mode(request.recipe, request.mode)
+    run = resolve_run(request.recipe, tuple(overrides), world_size=request.world_size, mode=request.mode, dataset=request.dataset)
+    mode = choose_mode(run, request.recipe, request.mode)
     if request.engine == "core":
-        check_adapter(run, mode)
+        check_adapter(run, mode.mode)
     return run
-
-
-def check_adapter(run: RunConfig, mode: str | None) -> None:
-    """Check that a run has an adapter where its mode trains one, and only there.
-
-    Raises:
-        UsageError: the mode needs an adapter, and the recipe has none; or it trains the model, and the recipe has one.
-    """
-    kind = run.get("peft._class", None)
-    has_adapter = isinstance(kind, str)
-    if has_adapter != (mode in ("lora", "dora")):
-        message = f"is {kind!r} in {run.recipe}, which does not fit --mode {mode}"
-        hint = "choose a recipe whose name ends in _peft_config" if not has_adapter else "add --mode lora or --mode dora"
-        raise UsageError(Problem(path="peft", code="BR-MODE-02", message=message, hint=hint))
 
 
 def _check_sized(run: RunConfig) -> None:
@@ -239,30 +221,6 @@ def _check_sized(run: RunConfig) -> None:
                 )
                 for name in missing
             ]
-        )
-
-
-def _check_mode(request: TrainRequest, mode: str | None) -> None:
-    """Check that mode, recipe name and dataset agree.
-
-    Source: Megatron Bridge scripts/training/run_recipe.py (2026-08-22). Evidence: enforced-upstream.
-    """
-    if request.engine not in ENGINES:
-        raise UsageError(unknown_name("engine", request.engine, ENGINES))
-    if request.mode is not None and request.mode not in MODES:
-        raise UsageError(unknown_name("mode", request.mode, MODES))
-    if mode is None:
-        raise UsageError(f"the mode of {request.recipe!r} cannot be told from its name", hint="add --mode pretrain, sft or lora")
-    named = infer_mode(request.recipe)
-    task = {"dora": "lora"}
-    if named is not None and task.get(named, named) != task.get(mode, mode):
-        raise UsageError(
-            Problem(
-                path="--mode",
-                code="BR-MODE-02",
-                message=f"{mode} does not fit recipe {request.recipe!r}, which is for {named}",
-                hint=f"drop --mode, or choose a recipe for {mode}",
-            )
         )
 
 
@@ -292,7 +250,7 @@ def _check(run: RunConfig, request: TrainRequest, machine: Machine, overrides: S
     gpu = match_gpu(machine, gpus) or gpus[FIRST_GPU]
     per_node = max(1, request.local_world_size)
     cluster = Cluster(gpu=gpu, num_gpus=request.world_size, gpus_per_node=per_node)
-    given: dict[str, Any] = {"mode": request.mode or infer_mode(request.recipe)}
+    given: dict[str, Any] = {"mode": choose_mode(run, request.recipe, request.mode).mode}
     if request.dataset is not None:
         given["dataset"] = request.dataset
     environment = {**environment_defaults(run), **os.environ} if machine.num_gpus else None

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from autorecipe.errors import EnvironmentProblem, Problem, UsageError
 from autorecipe.record import dataclass, field, replace
-from autorecipe.schema.recipe import Recipe
+from autorecipe.schema.recipe import Mode, Recipe
 from autorecipe.schema.value import FieldValue, to_jsonable
 
 if TYPE_CHECKING:
@@ -119,6 +119,7 @@ def load_own_recipe(target: str, catalog: Catalog) -> Recipe:
         base,
         name=function,
         alias_of=None,
+        mode=evaluated_mode(fields) or base.mode,
         source=f"{path}:{answer['line']}",
         gpus=None,
         variant=None,
@@ -127,6 +128,20 @@ def load_own_recipe(target: str, catalog: Catalog) -> Recipe:
         model_set=tuple(sorted({*base.model_set, *(key.split(".")[1] for key in answer["values"] if key.startswith("model."))})),
         notes={**base.notes, "derived_from": base.name, "values": answer["values"], "aliases": []},
     )
+
+
+def evaluated_mode(fields: Mapping[str, FieldValue]) -> Mode | None:
+    """Return what a configuration trains: an adapter, on fine-tuning data, or from text; None where its data does not say.
+
+    An adapter decides, then the class of the data. Some classes (Energon, Wan, Flux, video providers) serve either goal.
+    Evidence: measured: no recipe of the shipped releases says otherwise by its name.
+    """
+    if fields.get("peft._class"):
+        return Mode.PEFT
+    data = str(fields.get("dataset._class") or "")
+    if data.startswith("Mock") or data == "GPTDatasetConfig":
+        return Mode.PRETRAIN
+    return Mode.SFT if "SFT" in data or data.startswith("HFDataset") else None
 
 
 def _with_values(base: Recipe, values: Mapping[str, Any], catalog: Catalog, target: str) -> dict[str, FieldValue]:

@@ -7,8 +7,9 @@ from types import ModuleType
 import pytest
 
 from autorecipe.api.machine import Machine, match_gpu
+from autorecipe.api.mode import infer_mode
 from autorecipe.api.resolve import resolve_run
-from autorecipe.api.train import TrainPlan, TrainRequest, environment_defaults, expand_paths, infer_mode, prepare_training
+from autorecipe.api.train import TrainPlan, TrainRequest, environment_defaults, expand_paths, prepare_training
 from autorecipe.catalog.hardware import load_gpus
 from autorecipe.config.views import moe_layer_pattern, view_layout, view_model
 from autorecipe.errors import EnvironmentProblem, NegativeAnswer, UsageError
