@@ -10,11 +10,11 @@ from autorecipe.api.resolve import resolve_run
 from autorecipe.errors import Problem, UsageError, unknown_name
 from autorecipe.estimate.inputs import read_inputs
 from autorecipe.plan.coster import Coster
-from autorecipe.plan.explain import explain_candidate, find_refusal
+from autorecipe.plan.explain import explain_candidate
 from autorecipe.plan.planner import make_choice, plan_layouts
 from autorecipe.plan.scaling import plan_scaling
 from autorecipe.plan.settings import render_override
-from autorecipe.plan.space import Space
+from autorecipe.plan.space import Space, find_refusal
 from autorecipe.record import dataclass, replace
 from autorecipe.schema.hardware import Cluster
 from autorecipe.schema.layout import Layout

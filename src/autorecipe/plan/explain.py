@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from autorecipe.plan.coster import Coster, Scored
-from autorecipe.plan.space import Space, recompute_options
+from autorecipe.plan.space import Space, find_refusal, recompute_options
 from autorecipe.record import replace
 from autorecipe.rules import layout as legal
 from autorecipe.schema.estimate import Verdict
@@ -29,33 +29,6 @@ def explain_candidate(request: PlanRequest, chosen: Scored, coster: Coster) -> t
         coster: prepared models of the request.
     """
     return tuple(_Explainer(request, chosen, coster).lines())
-
-
-def find_refusal(request: PlanRequest, candidate: Candidate, space: Space | None = None) -> str:
-    """Return why a candidate is not legal on the request's cluster, or an empty text; `space` is a prepared one, or None."""
-    layout, shape, batch = candidate.layout, request.shape, request.batch
-    world = request.cluster.num_gpus
-    if not layout.fits_world(world):
-        return (
-            f"{world} GPUs are not a multiple of both TP x PP x CP = {layout.dense_model_parallel_size} and "
-            f"PP x EP x ETP = {layout.expert_model_parallel_size}; the smallest world is {layout.minimum_world_size}"
-        )
-    reason = (space or Space(request)).dense_refusal(layout.tp, layout.pp, layout.cp)
-    if reason:
-        return reason
-    if layout.ep > 1 and not legal.experts_fit(shape.num_moe_experts or 0, layout.ep):
-        return f"EP={layout.ep} does not divide {shape.num_moe_experts} experts"
-    dp = layout.data_parallel_size(world)
-    if not legal.batch_fits(batch.global_batch_size, candidate.micro_batch_size, dp):
-        return f"global batch {batch.global_batch_size} is not a multiple of MBS {candidate.micro_batch_size} x DP {dp}"
-    microbatches = batch.global_batch_size // (candidate.micro_batch_size * dp)
-    if not legal.microbatches_fit(microbatches, layout.pp, layout.vp):
-        return f"{microbatches} micro batches do not suit the interleaved schedule of PP={layout.pp}, VP={layout.vp}"
-    split = candidate.split
-    counted = shape.num_layers + split.embedding_counts + split.loss_counts
-    if layout.pp > 1 and not split.explicit and counted < layout.pp * layout.vp:
-        return f"{shape.num_layers} layers are fewer than PP x VP = {layout.pp * layout.vp}"
-    return ""
 
 
 class _Explainer:

@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable, Mapping
 
 from autorecipe.estimate.time import estimate_time
 from autorecipe.plan.coster import Coster, Scored
-from autorecipe.plan.explain import explain_candidate, find_refusal
+from autorecipe.plan.explain import explain_candidate
 from autorecipe.plan.search import SearchResult, search
 from autorecipe.plan.settings import STAGE_PATHS, candidate_overrides, candidate_settings, label_overrides
+from autorecipe.plan.space import find_refusal
 from autorecipe.plan.ways import find_ways_out
 from autorecipe.record import replace
 from autorecipe.rules.check import check_config

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -56,12 +56,21 @@ class _Found(NamedTuple):
     fsdp: bool
 
 
-def search(request: PlanRequest, *, keep: int = 300, progress: Callable[[int], None] | None = None) -> SearchResult:
+def search(
+    request: PlanRequest,
+    *,
+    keep: int = 300,
+    admit: Callable[[Cell], bool] | None = None,
+    recompute: Sequence[Recompute] | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> SearchResult:
     """Search every legal candidate of a request.
 
     Args:
         request: what to plan.
         keep: candidates kept per list; the fastest ones stay.
+        admit: tells which legal layouts the caller wants costed; None for all. Others are counted nowhere.
+        recompute: recomputation settings to try, lightest first and the heaviest last; None for all of the model's.
         progress: called now and then with the number of layouts seen.
 
     Returns:
@@ -70,13 +79,15 @@ def search(request: PlanRequest, *, keep: int = 300, progress: Callable[[int], N
     started = time.perf_counter()
     space = Space(request)
     coster = Coster(request)
-    options = recompute_options(request.shape, request.policy)
+    options = tuple(recompute or recompute_options(request.shape, request.policy))
     shardings = (False, True) if request.with_fsdp and not request.policy.fsdp else (request.policy.fsdp,)
     tally = _Tally()
     costings = [_Costing(coster, options, fsdp=fsdp, tally=tally) for fsdp in shardings]
     for seen, cell in enumerate(space.walk()):
         if progress is not None and seen % 1000 == 0:
             progress(seen)
+        if admit is not None and not admit(cell):
+            continue
         for costing in costings:
             if costing.fsdp and (cell.layout.pp > 1 or cell.layout.tp > 2):
                 space.illegal["FSDP is planned only without PP and with TP up to 2"] += len(options) * len(cell.sizes)

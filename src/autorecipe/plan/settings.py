@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from autorecipe.estimate.pipeline_layout import parse_pipeline_layout
 from autorecipe.plan.splits import render_pipeline_layout
-from autorecipe.schema.estimate import Recompute
+from autorecipe.schema.estimate import Recompute, StageSplit
 from autorecipe.schema.layer import Layer
 from autorecipe.schema.model import ModelShape
 from autorecipe.schema.plan import Candidate
@@ -55,10 +56,16 @@ def candidate_overrides(candidate: Candidate, shape: ModelShape, base: RunConfig
     if base is None:
         return {path: value for path, value in settings.items() if value is not None}
     changed = {path: value for path, value in settings.items() if not _same(base, path, value)}
-    for path in STAGE_PATHS:
-        if base.get(path, None) not in (None, False, UNKNOWN):
-            changed[path] = None if path.endswith("stage") else False
+    if not _keeps_stage_paths(candidate.split):
+        for path in STAGE_PATHS:
+            if base.get(path, None) not in (None, False, UNKNOWN):
+                changed[path] = None if path.endswith("stage") else False
     return changed
+
+
+def _keeps_stage_paths(split: StageSplit) -> bool:
+    """Return whether a split is written in the older ways: then it is the recipe's own, as the planner makes none."""
+    return split.first is not None or split.last is not None or split.embedding_counts or split.loss_counts
 
 
 def label_overrides(overrides: Mapping[str, FieldValue]) -> dict[str, Layer]:
@@ -119,4 +126,6 @@ def _same(base: RunConfig, path: str, value: FieldValue) -> bool:
         return value is None or sorted(current) == value
     if path == "model.sequence_parallel":
         return bool(current) == bool(value)
+    if path == "model.pipeline_model_parallel_layout" and current and value:
+        return parse_pipeline_layout(current) == parse_pipeline_layout(value)
     return bool(current == value)

@@ -16,7 +16,7 @@ from autorecipe.rules.release import DEFAULT_CORE
 from autorecipe.schema.estimate import ExecutionPolicy, LayerImplementation, Recompute, StageSplit
 from autorecipe.schema.layout import Layout
 from autorecipe.schema.model import ModelShape
-from autorecipe.schema.plan import PlanRequest
+from autorecipe.schema.plan import Candidate, PlanRequest
 
 MAX_PP = 128
 """Largest pipeline tried; deeper ones have not been published for language models."""
@@ -54,7 +54,7 @@ class Space:
         shape, cluster = self.request.shape, self.request.cluster
         self.world = cluster.num_gpus
         self.core = self.request.core_release or DEFAULT_CORE
-        self.tensor_limit = self.request.max_tp or tensor_parallel_limit(self.request)
+        self.tensor_limit = self.request.max_tp or cluster.nvlink_reach
         self.tp_values = [size for size in legal.divisors(shape.num_attention_heads) if size <= self.world]
         self.pp_values = [size for size in legal.divisors(self.world) if size <= min(shape.num_layers, MAX_PP)]
         self.cp_values = [size for size in legal.divisors(self.world) if size & (size - 1) == 0]
@@ -172,19 +172,40 @@ class Space:
             return ()
         found: tuple[StageSplit | None, ...] = (StageSplit(),)
         if not shape.is_hybrid:
-            found = (choose_split(shape.num_layers, pp, vp, shape.mtp_num_layers, self.head),)
+            even = request.even_stages and shape.num_layers % (pp * vp) == 0
+            if not even:
+                found = (choose_split(shape.num_layers, pp, vp, shape.mtp_num_layers, self.head),)
         given, layout = request.policy.split, request.layout
         if layout is not None and (layout.pp, layout.vp) == (pp, vp) and given not in found:
             found = (*found, given)
         return tuple(split for split in found if split is not None)
 
 
-def tensor_parallel_limit(request: PlanRequest) -> int:
-    """Return the largest TP that stays on NVLink: the node, or the domain of rack-scale NVLink."""
-    cluster = request.cluster
-    if cluster.gpu.has_rack_scale_nvlink:
-        return cluster.gpu.nvlink_domain_size
-    return cluster.gpus_per_node
+def find_refusal(request: PlanRequest, candidate: Candidate, space: Space | None = None) -> str:
+    """Return why a candidate is not legal on the request's cluster, or an empty text; `space` is a prepared one, or None."""
+    layout, shape, batch = candidate.layout, request.shape, request.batch
+    world = request.cluster.num_gpus
+    if not layout.fits_world(world):
+        return (
+            f"{world} GPUs are not a multiple of both TP x PP x CP = {layout.dense_model_parallel_size} and "
+            f"PP x EP x ETP = {layout.expert_model_parallel_size}; the smallest world is {layout.minimum_world_size}"
+        )
+    reason = (space or Space(request)).dense_refusal(layout.tp, layout.pp, layout.cp)
+    if reason:
+        return reason
+    if layout.ep > 1 and not legal.experts_fit(shape.num_moe_experts or 0, layout.ep):
+        return f"EP={layout.ep} does not divide {shape.num_moe_experts} experts"
+    dp = layout.data_parallel_size(world)
+    if not legal.batch_fits(batch.global_batch_size, candidate.micro_batch_size, dp):
+        return f"global batch {batch.global_batch_size} is not a multiple of MBS {candidate.micro_batch_size} x DP {dp}"
+    microbatches = batch.global_batch_size // (candidate.micro_batch_size * dp)
+    if not legal.microbatches_fit(microbatches, layout.pp, layout.vp):
+        return f"{microbatches} micro batches do not suit the interleaved schedule of PP={layout.pp}, VP={layout.vp}"
+    split = candidate.split
+    counted = shape.num_layers + split.embedding_counts + split.loss_counts
+    if layout.pp > 1 and not split.explicit and counted < layout.pp * layout.vp:
+        return f"{shape.num_layers} layers are fewer than PP x VP = {layout.pp * layout.vp}"
+    return ""
 
 
 def recompute_options(shape: ModelShape, policy: ExecutionPolicy) -> tuple[Recompute, ...]:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from autorecipe.recommend.changes import CHECKPOINT_PLACEHOLDER
-from autorecipe.recommend.search import CP_ABOVE_TOKENS, Option, tp_limit, valid_ep, valid_tp
+from autorecipe.recommend.habits import CP_ABOVE_TOKENS, valid_ep, valid_tp
 from autorecipe.recommend.sizing import Sizer
 from autorecipe.record import replace
+from autorecipe.schema.estimate import Recompute, StageSplit
 from autorecipe.schema.evidence import Evidence
 from autorecipe.schema.hardware import Cluster
 from autorecipe.schema.layout import Layout
+from autorecipe.schema.plan import Candidate as LayoutCandidate
 from autorecipe.schema.recipe import Mode, RecipeKind
 from autorecipe.schema.recommendation import Candidate, DatasetChoice, Question, Sizing, Statement
+
+FULL_RECOMPUTE = Recompute(granularity="full", method="uniform", num_layers=1)
 
 BUBBLE = 0.05
 """Pipeline bubble from which VP is worth a word. Evidence: assumed."""
@@ -53,7 +57,7 @@ def state_pitfalls(
         add("rope", tokens=tokens, limit=longest)
     if tokens > CP_ABOVE_TOKENS and layout.cp == 1:
         add("long-without-cp", tokens=tokens)
-    if shape is not None and shape.num_query_groups < tp_limit(cluster):
+    if shape is not None and shape.num_query_groups < cluster.nvlink_reach:
         add("tp-over-kv", groups=shape.num_query_groups)
     microbatches = sizing.num_microbatches
     if layout.pp > 1 and layout.vp == 1 and (microbatches is None or (layout.pp - 1) / microbatches > BUBBLE):
@@ -66,7 +70,7 @@ def state_pitfalls(
             add("moe-overlap")
     if graphs and tunes:
         add("graphs-packed", impl=config.get("model.cuda_graph_impl"))
-    if graphs and (sizing.recompute or config.get("model.recompute_granularity", None) == "full"):
+    if graphs and _recomputes_fully(sizer, sizing):
         add("graphs-recompute", impl=config.get("model.cuda_graph_impl"))
     if graphs and not (config.get("model.use_te_rng_tracker", None) and config.get("rng.te_rng_tracker", None)):
         add("graphs-rng", impl=config.get("model.cuda_graph_impl"))
@@ -96,12 +100,12 @@ def state_oom_steps(sizer: Sizer, sizing: Sizing, cluster: Cluster) -> tuple[Sta
     layout, batch = sizing.layout, sizer.batch
     shape = sizer.inputs.shape if sizer.inputs else None
     found: list[Statement] = []
-    if batch is None or shape is None or sizing.micro_batch_size is None or sizing.num_gpus is None:
+    start = sizing.candidate
+    if batch is None or shape is None or start is None or sizing.num_gpus is None:
         return (Statement(code="oom.generic"),)
-    start = Option(layout=layout, micro_batch_size=sizing.micro_batch_size, recompute=sizing.recompute)
     used = replace(cluster, num_gpus=sizing.num_gpus, gpus_per_node=sizing.gpus_per_node)
 
-    def add(code: str, option: Option, **facts: object) -> None:
+    def add(code: str, option: LayoutCandidate, **facts: object) -> None:
         legal = option.layout.fits_world(used.num_gpus) and replace(batch, micro_batch_size=option.micro_batch_size).divides(
             option.layout.data_parallel_size(used.num_gpus)
         )
@@ -127,9 +131,9 @@ def state_oom_steps(sizer: Sizer, sizing: Sizing, cluster: Cluster) -> tuple[Sta
             found.append(Statement(code="oom.ep-done", facts={"ep": layout.ep, "pp": layout.pp}))
     if batch.seq_length > CP_ABOVE_TOKENS // 2 and used.num_gpus >= 2:
         add("cp", _with(start, cp=layout.cp * 2), before=layout.cp, after=layout.cp * 2)
-    if not start.recompute and sizer.config.get("model.recompute_granularity", None) != "full":
-        add("recompute", replace(start, recompute=True))
-    taller = [tp for tp in valid_tp(shape, limit=min(tp_limit(used), used.num_gpus)) if tp > layout.tp and tp % layout.tp == 0]
+    if not start.recompute.is_full:
+        add("recompute", replace(start, recompute=FULL_RECOMPUTE))
+    taller = [tp for tp in valid_tp(shape, limit=min(used.nvlink_reach, used.num_gpus)) if tp > layout.tp and tp % layout.tp == 0]
     if taller:
         add("tp-moe" if shape.is_moe else "tp", _with(start, tp=taller[0]), before=layout.tp, after=taller[0])
     deeper = layout.pp * 2
@@ -140,11 +144,18 @@ def state_oom_steps(sizer: Sizer, sizing: Sizing, cluster: Cluster) -> tuple[Sta
     return tuple(found)
 
 
-def _with(option: Option, **axes: int) -> Option:
-    layout: Layout = replace(option.layout, **axes)  # type: ignore[arg-type]
+def _with(start: LayoutCandidate, **axes: int) -> LayoutCandidate:
+    layout: Layout = replace(start.layout, **axes)  # type: ignore[arg-type]
+    split = start.split
     if "pp" in axes:
-        layout = replace(layout, vp=1)
-    return replace(option, layout=replace(layout, sequence_parallel=layout.tp > 1))
+        layout, split = replace(layout, vp=1), StageSplit()
+    return replace(start, layout=replace(layout, sequence_parallel=layout.tp > 1), split=split)
+
+
+def _recomputes_fully(sizer: Sizer, sizing: Sizing) -> bool:
+    if sizing.candidate is not None:
+        return sizing.candidate.recompute.is_full
+    return bool(sizer.config.get("model.recompute_granularity", None) == "full")
 
 
 def state_evidence(pick: Candidate, dataset: DatasetChoice) -> tuple[Statement, ...]:

@@ -11,10 +11,10 @@ from autorecipe.recommend import advice, benchmark, drift
 from autorecipe.recommend.candidates import candidate_of, other_modes, rank_candidates
 from autorecipe.recommend.changes import CHECKPOINT, list_changes
 from autorecipe.recommend.commands import list_next_steps, render_entry_point
+from autorecipe.recommend.habits import CP_ABOVE_TOKENS
 from autorecipe.recommend.models import ModelIndex
 from autorecipe.recommend.presets import choose_dataset
 from autorecipe.recommend.rules import state_rules
-from autorecipe.recommend.search import CP_ABOVE_TOKENS
 from autorecipe.recommend.sizing import LARGEST_WORLD, Sizer, lay_out_hosts, size_recipe
 from autorecipe.recommend.subject import FIRST_RUN_MODEL, Subject
 from autorecipe.record import dataclass, field, replace
@@ -22,6 +22,7 @@ from autorecipe.schema.evidence import Evidence
 from autorecipe.schema.finding import Finding, Severity
 from autorecipe.schema.hardware import Cluster, Gpu
 from autorecipe.schema.layer import Layer
+from autorecipe.schema.plan import Candidate as LayoutCandidate
 from autorecipe.schema.recipe import Mode, RecipeKind
 from autorecipe.schema.recommendation import (
     Candidate,
@@ -128,8 +129,6 @@ def answer_question(question: Question, subject: Subject, colleague: Colleague) 
     draft.notes += _ambiguity(pick, colleague)
     if sizing.idle_gpus:
         draft.notes = [note for note in draft.notes if note.code != "note.hosts"]
-    if sizing.verdict is Verdict.RESIZED and pick.kind is RecipeKind.LIBRARY and sizing.layout != sizing.shipped:
-        draft.notes.append(Statement(code="note.search"))
     if pick.kind is RecipeKind.BENCHMARK:
         extra = benchmark.state_benchmark(pick, sizing, draft.question, colleague.index, config)
         draft.notes += extra
@@ -332,8 +331,7 @@ def _summarize(
         found.append(Statement(code="summary.benchmark", facts=facts))
     elif sizing.verdict is Verdict.DOES_NOT_FIT:
         code = "summary.no-fit" if sizing.needed_gpus else "summary.no-fit-unknown"
-        code += "-recompute" if sizing.needed_gpus and sizing.recompute else ""
-        needed = sizing.needed_layout.render() if sizing.needed_layout else ""
+        needed = _describe(sizing.needed) if sizing.needed else ""
         found.append(
             Statement(code=code, facts=facts | {"needed": sizing.needed_gpus, "needed_layout": needed, "limit": LARGEST_WORLD})
         )
@@ -370,6 +368,11 @@ def _summarize(
         if smaller:
             found.append(Statement(code="summary.peft-instead", facts={"name": smaller[0].name, "gpus": smaller[0].minimum_gpus}))
     return tuple(found)
+
+
+def _describe(candidate: LayoutCandidate) -> str:
+    recompute = candidate.recompute.render()
+    return candidate.layout.render() + (f", recompute={recompute}" if recompute != "none" else "")
 
 
 def _memory(sizing: Sizing) -> list[Statement]:

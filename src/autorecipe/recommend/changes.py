@@ -5,20 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from autorecipe.recommend.sizing import Sizer
+from autorecipe.schema.estimate import Recompute
 from autorecipe.schema.layer import Layer
+from autorecipe.schema.plan import Candidate
 from autorecipe.schema.recipe import Mode, RecipeKind
 from autorecipe.schema.recommendation import LabelledOverride, Sizing, Statement
 from autorecipe.schema.value import FieldValue
 
 AXES = {
-    "tp": "model.tensor_model_parallel_size",
-    "pp": "model.pipeline_model_parallel_size",
-    "cp": "model.context_parallel_size",
-    "ep": "model.expert_model_parallel_size",
-    "etp": "model.expert_tensor_parallel_size",
+    "model.tensor_model_parallel_size": "tp",
+    "model.pipeline_model_parallel_size": "pp",
+    "model.context_parallel_size": "cp",
+    "model.expert_model_parallel_size": "ep",
+    "model.expert_tensor_parallel_size": "etp",
 }
 VP = "model.virtual_pipeline_model_parallel_size"
 SP = "model.sequence_parallel"
+STAGES = "model.pipeline_model_parallel_layout"
+MICRO_BATCH = "train.micro_batch_size"
+GRANULARITY = "model.recompute_granularity"
+ORDER = (*AXES, VP, SP, STAGES)
+"""Paths that come first, in this order."""
+
 CHECKPOINT = "checkpoint.pretrained_checkpoint"
 CHECKPOINT_PLACEHOLDER = "CHECKPOINT_FOLDER"
 
@@ -57,17 +65,8 @@ def list_changes(
         if mode is Mode.PEFT:
             changes.add(CHECKPOINT, CHECKPOINT_PLACEHOLDER, "checkpoint-peft")
         return tuple(changes.found)
-    _list_layout(changes, sizing)
-    if (
-        sizing.micro_batch_size is not None
-        and sizer.batch is not None
-        and sizing.micro_batch_size != sizer.batch.micro_batch_size
-    ):
-        changes.add("train.micro_batch_size", sizing.micro_batch_size, "micro-batch")
-    if sizing.recompute:
-        changes.add("model.recompute_granularity", "full", "recompute")
-        changes.add("model.recompute_method", "uniform", "recompute-part")
-        changes.add("model.recompute_num_layers", 1, "recompute-part")
+    if sizing.candidate is not None and sizing.candidate != sizer.shipped_candidate():
+        _list_layout(changes, sizing, sizing.candidate)
     if sizing.seq_length is not None and sizing.seq_length != sizer.shipped_seq_length:
         changes.add("dataset.seq_length", sizing.seq_length, "sequence", tokens=sizing.seq_length)
         changes.add("model.seq_length", sizing.seq_length, "sequence-model", tokens=sizing.seq_length)
@@ -76,24 +75,40 @@ def list_changes(
     return tuple(changes.found)
 
 
-def _list_layout(changes: ChangeList, sizing: Sizing) -> None:
-    layout, shipped = sizing.layout, sizing.shipped
-    if layout == shipped:
-        return
-    for axis, path in AXES.items():
-        value = getattr(layout, axis)
-        if value != getattr(shipped, axis):
-            changes.add(path, value, axis, gpus=sizing.num_gpus, before=getattr(shipped, axis), after=value)
-    if layout.vp != shipped.vp:
-        value = layout.vp if layout.vp > 1 else None
-        changes.add(VP, value, "vp" if value else "vp-off", pp=layout.pp)
-    if layout.sequence_parallel != shipped.sequence_parallel:
-        changes.add(SP, layout.sequence_parallel, "sp" if layout.sequence_parallel else "sp-off", tp=layout.tp)
-    if (layout.pp, layout.vp) != (shipped.pp, shipped.vp):
-        for path in (
-            "model.pipeline_model_parallel_layout",
-            "model.num_layers_in_first_pipeline_stage",
-            "model.num_layers_in_last_pipeline_stage",
-        ):
-            if changes.sizer.config.get(path, None) not in (None, [], ""):
-                changes.add(path, None, "pipeline-layout", pp=layout.pp)
+def _list_layout(changes: ChangeList, sizing: Sizing, candidate: Candidate) -> None:
+    """Add what the planner would override for a candidate, each with its reason."""
+    from autorecipe.plan.settings import candidate_overrides
+
+    inputs = changes.sizer.inputs
+    assert inputs is not None
+    overrides = candidate_overrides(candidate, inputs.shape, changes.sizer.config)
+    known = {path: place for place, path in enumerate(ORDER)}
+    for path in sorted(overrides, key=lambda path: known.get(path, len(ORDER))):
+        value = overrides[path]
+        code, facts = _reason(path, value, sizing, candidate)
+        changes.add(path, value, code, **facts)
+
+
+def _reason(path: str, value: FieldValue, sizing: Sizing, candidate: Candidate) -> tuple[str, dict[str, object]]:
+    """Return the code and the facts of the reason for one override of a layout."""
+    layout, shipped = candidate.layout, sizing.shipped
+    if path in AXES:
+        axis = AXES[path]
+        return axis, {"gpus": sizing.num_gpus, "before": getattr(shipped, axis), "after": value}
+    if path == VP:
+        return ("vp" if value else "vp-off"), {"pp": layout.pp}
+    if path == SP:
+        return ("sp" if value else "sp-off"), {"tp": layout.tp}
+    if path == MICRO_BATCH:
+        return "micro-batch", {}
+    if path == GRANULARITY:
+        return _recompute_reason(candidate.recompute)
+    if path.startswith("model.recompute_"):
+        return "recompute-part", {}
+    return ("pipeline-split" if value else "pipeline-layout"), {"pp": layout.pp}
+
+
+def _recompute_reason(recompute: Recompute) -> tuple[str, dict[str, object]]:
+    if recompute.is_full:
+        return "recompute", {}
+    return "recompute-selective", {"modules": sorted(recompute.modules)}

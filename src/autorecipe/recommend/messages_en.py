@@ -16,8 +16,6 @@ MESSAGES = {
     "summary.resized": "{name} runs on {gpus} x {gpu:gpu} with the overrides below: {layout} (as shipped {shipped}), DP={dp}.",
     "summary.resized-same-layout": "{name} runs on {gpus} x {gpu:gpu} with the overrides below, in its own layout {layout}, DP={dp}.",
     "summary.no-fit": "{name} does not fit on {gpus} x {gpu:gpu}: it needs {needed} x {gpu:gpu} ({needed_layout}).",
-    "summary.no-fit-recompute": "{name} does not fit on {gpus} x {gpu:gpu}: it needs {needed} x {gpu:gpu} ({needed_layout}, with full "
-    "recomputation).",
     "summary.shorter": "With {tokens} tokens (--seq-length {tokens}, another experiment) it would run on {gpus} x {gpu:gpu}: {layout}.",
     "summary.no-fit-unknown": "{name} does not fit on {gpus} x {gpu:gpu}, nor on any number up to {limit} with the layouts tried.",
     "summary.benchmark": "{name} measures throughput on exactly {gpus} x {gpu:gpu}.",
@@ -112,15 +110,23 @@ MESSAGES = {
     "change.sp": "sequence parallelism is on whenever TP > 1 (TP={tp})",
     "change.sp-off": "no sequence parallelism without TP",
     "change.pipeline-layout": "the recipe's split of layers belongs to its own PP; PP={pp} splits evenly",
+    "change.pipeline-split": "layers that do not divide over PP={pp}, or unevenly spread by the recipe, need their split in writing",
     "change.micro-batch": "the first thing to lower when memory is short; the global batch stays",
     "change.recompute": "full recomputation: about a third more compute for far fewer activations",
-    "change.recompute-part": "belongs to full recomputation",
+    "change.recompute-part": "belongs to the recomputation above",
+    "change.recompute-selective": "recomputes {modules:list} only: enough to fit, and cheaper than whole layers",
     "change.sequence": "{tokens} tokens as asked: another sequence length is another experiment",
     "change.sequence-model": "follows dataset.seq_length; alone it would be overwritten by it",
     "change.checkpoint-peft": "PEFT always needs the base model: a Megatron or Hugging Face checkpoint folder",
     "change.checkpoint-sft": "the model to fine-tune: a Megatron or Hugging Face checkpoint folder",
     "change.gbs": "keeps the global batch at {gbs}; without it the launcher scales it to {scaled} on {gpus} GPUs",
     # Rules.
+    "rule.search-fastest": "{layout} is the fastest of the {fitting} layouts that fit, by estimated time ({seconds} s a step). `autorecipe plan` "
+    "shows the others",
+    "rule.search-near": "{layout} changes the recipe least among the {equal} layouts within {limit}% of the fastest by estimated time "
+    "({seconds} s a step; {fastest} would be {slower}% faster, which is within the estimate's error; {fitting} fit). `autorecipe plan` shows the others",
+    "rule.search-only": "{layout} is the only layout that fits ({seconds} s a step, estimated)",
+    "rule.search-lean": "none of the legal layouts is sure to fit; {layout} needs least memory of the {count} that may",
     "rule.tp": "TP must divide num_query_groups={groups}: valid TP here = {valid:list}; TP={tp}",
     "rule.tp-replicated": "TP should divide num_query_groups={groups} (valid TP = {valid:list}); the recipe uses TP={tp}, a multiple, which "
     "replicates the KV heads",
@@ -237,7 +243,6 @@ MESSAGES = {
     "note.short-smoke": "for a smoke test of minutes add train.train_iters=20 scheduler.lr_warmup_iters=2 scheduler.lr_decay_iters=20 validation.eval_interval=20 validation.eval_iters=2 (convergence overrides, so its losses compare with nothing)",
     "note.laptop": "without GPUs, a toy that really trains: python -m torch.distributed.run --nproc_per_node=2 scripts/training/run_recipe.py --recipe vanilla_gpt_pretrain_config --dataset mock model.num_layers=2 model.hidden_size=256 model.num_attention_heads=4 model.ffn_hidden_size=1024 model.seq_length=512 dataset.seq_length=512 train.train_iters=10 train.global_batch_size=32 train.micro_batch_size=4 scheduler.lr_warmup_iters=1 scheduler.lr_decay_iters=10",
     "note.first-smoke": "new to Bridge? Start with `autorecipe recommend --first-run`: llama3_8b_pretrain_config with mock data",
-    "note.search": "the layout is the fastest of the legal ones by estimated time, near the recipe's own; `autorecipe plan` searches further",
     # What must be asked.
     "ask.model": "which model, and which size? A name (Qwen3 30B-A3B), a Hugging Face id, or the path of a config.json",
     "ask.model-size": "which size of {asked}? Recipes exist for {models:list}",

@@ -6,7 +6,7 @@ Leaves out: whether a configuration breaks a rule (see `autorecipe.rules`).
 
 from __future__ import annotations
 
-from autorecipe.recommend.search import CP_ABOVE_TOKENS, tp_limit, valid_ep, valid_tp
+from autorecipe.recommend.habits import CP_ABOVE_TOKENS, valid_ep, valid_tp
 from autorecipe.recommend.sizing import Sizer
 from autorecipe.schema.evidence import Evidence
 from autorecipe.schema.hardware import Cluster
@@ -19,7 +19,8 @@ ENFORCED = Evidence.ENFORCED_UPSTREAM
 def state_rules(sizer: Sizer, sizing: Sizing, cluster: Cluster) -> tuple[Statement, ...]:
     """Return the rules that apply to a sized recipe, in the order in which they are decided."""
     shape = sizer.inputs.shape if sizer.inputs else None
-    found = [*_tensor(shape, sizing, cluster), *_pipeline(sizing), *_experts(shape, sizing), *_context(sizer, sizing)]
+    found = [sizing.reason] if sizing.reason else []
+    found += [*_tensor(shape, sizing, cluster), *_pipeline(sizing), *_experts(shape, sizing), *_context(sizer, sizing)]
     found += _world(sizing, is_moe=shape is not None and shape.is_moe)
     found += _batch(sizer, sizing)
     return tuple(found)
@@ -29,11 +30,11 @@ def _tensor(shape: ModelShape | None, sizing: Sizing, cluster: Cluster) -> list[
     found = []
     layout = sizing.layout
     if shape is not None:
-        legal = valid_tp(shape, limit=max(8, tp_limit(cluster), layout.tp))
+        legal = valid_tp(shape, limit=max(8, cluster.nvlink_reach, layout.tp))
         facts = {"groups": shape.num_query_groups, "valid": list(legal), "tp": layout.tp}
         code = "rule.tp" if shape.num_query_groups % layout.tp == 0 else "rule.tp-replicated"
         found.append(Statement(code=code, facts=facts, evidence=ENFORCED))
-    limit = tp_limit(cluster)
+    limit = cluster.nvlink_reach
     code = "rule.tp-domain" if cluster.gpu.has_rack_scale_nvlink else "rule.tp-node"
     facts = {"limit": limit, "tp": layout.tp, "gpu": cluster.gpu.name, "per_node": cluster.gpus_per_node}
     found.append(Statement(code=code, facts=facts, evidence=Evidence.PUBLISHED))

@@ -1,42 +1,47 @@
-"""Fit a recipe to the GPUs asked for: keep its layout where it runs, else search the legal ones.
+"""Fit a recipe to the GPUs asked for: keep its layout where it runs, else let the planner search.
 
-The shipped layout is kept whenever both meshes divide the GPUs, the batch divides, and the memory estimate allows it. Otherwise
-every legal combination of TP, PP, CP and EP is tried with the recipe's micro batch, then 1, then with full recomputation, and
-the fastest that fits by the planner's estimate is taken (see `ranking`, loaded only then); `autorecipe plan` searches further.
-Start at `size_recipe`.
+The shipped layout is kept whenever it is legal on the GPUs and the memory estimate allows it. Otherwise the planner's search
+decides (see `resize`, loaded only then). Start at `size_recipe`.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 from autorecipe.config.views import view_batch, view_layout, view_seq_length
 from autorecipe.errors import UsageError
 from autorecipe.estimate.inputs import EstimateInputs, read_inputs
 from autorecipe.estimate.memory import MemoryModel, estimate_memory
-from autorecipe.estimate.overhead import judge, outside_bytes, reserved_bytes
-from autorecipe.recommend.search import CP_ABOVE_TOKENS, Option, SearchSpace, legal_layouts, tp_limit
+from autorecipe.estimate.overhead import ALLOCATED_BAND, judge, outside_bytes, reserved_bytes
+from autorecipe.plan.space import find_refusal
+from autorecipe.recommend.habits import CP_ABOVE_TOKENS, Habits
 from autorecipe.record import dataclass, replace
 from autorecipe.schema.batch import Batch
-from autorecipe.schema.estimate import ExecutionPolicy, Recompute, StageSplit
+from autorecipe.schema.estimate import ExecutionPolicy
 from autorecipe.schema.estimate import Verdict as MemoryVerdict
 from autorecipe.schema.hardware import Cluster, Gpu
-from autorecipe.schema.layout import Layout
-from autorecipe.schema.recommendation import MemoryFit, Sizing, Verdict
+from autorecipe.schema.plan import Candidate, PlanRequest
+from autorecipe.schema.recommendation import MemoryFit, Sizing, Statement, Verdict
 from autorecipe.schema.run import RunConfig
 
 LARGEST_WORLD = 4096
 """Where the search for a GPU count that works ends."""
 
-FULL_RECOMPUTE = Recompute(granularity="full", method="uniform", num_layers=1)
+MULTIPLES_TRIED = 8
+"""Multiples of the recipe's minimum tried below a power of two that works."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Chosen:
-    """What a search ended with."""
+    """How a recipe lies on a cluster.
 
-    option: Option
+    Attributes:
+        candidate: layout, micro batch size, recomputation and split.
+        verdict: what the memory estimate says.
+        reason: why this layout, where a search chose it.
+    """
+
+    candidate: Candidate
     verdict: MemoryVerdict
+    reason: Statement | None = None
 
 
 class Sizer:
@@ -55,7 +60,7 @@ class Sizer:
         self.shipped_seq_length = view_seq_length(config)
         self.seq_length = seq_length or self.shipped_seq_length
         self.inputs = _read(config)
-        self._models: dict[tuple[int, int, bool], MemoryModel] = {}
+        self._models: dict[ExecutionPolicy, MemoryModel] = {}
 
     @property
     def tokens_per_rank(self) -> int:
@@ -71,51 +76,43 @@ class Sizer:
             return None
         return replace(batch, seq_length=self.seq_length or batch.seq_length)
 
-    def policy(self, layout: Layout, *, recompute: bool) -> ExecutionPolicy:
-        """Return how a step runs with another layout: an uneven split belongs to the recipe's own pipeline."""
-        assert self.inputs is not None
-        policy = self.inputs.policy
-        if (layout.pp, layout.vp) != (self.shipped.pp, self.shipped.vp):
-            policy = replace(policy, split=StageSplit())
-        return replace(policy, recompute=FULL_RECOMPUTE) if recompute else policy
+    def request(self, cluster: Cluster) -> PlanRequest | None:
+        """Return the planner's question for a cluster; None where the model's shape or batch is not known."""
+        batch = self.batch
+        if self.inputs is None or batch is None:
+            return None
+        return PlanRequest(shape=self.inputs.shape, batch=batch, policy=self.inputs.policy, cluster=cluster, layout=self.shipped)
 
-    def judge(self, option: Option, cluster: Cluster) -> MemoryVerdict:
-        """Judge one option quickly; without an estimate everything fits as far as is known."""
+    def policy(self, candidate: Candidate) -> ExecutionPolicy:
+        """Return how a step of a candidate runs."""
+        assert self.inputs is not None
+        return replace(self.inputs.policy, split=candidate.split, recompute=candidate.recompute)
+
+    def judge(self, candidate: Candidate, cluster: Cluster) -> MemoryVerdict:
+        """Judge one candidate quickly; without an estimate everything fits as far as is known."""
         if self.inputs is None:
             return MemoryVerdict.FITS
-        model = self._model(option)
-        peak = self._peak(option, cluster)
-        outside = outside_bytes(option.layout, world_size=cluster.num_gpus, policy=model.policy)
-        if option.layout != self.shipped and peak + outside[0] > cluster.gpu.memory_bytes:
-            return MemoryVerdict.OOM  # a layout of our own must fit at least as expected, not only at best
+        policy = self.policy(candidate)
+        model = self._models.get(policy)
+        if model is None:
+            model = self._models[policy] = MemoryModel(self.inputs.shape, policy=policy)
+        peak = model.peak_bytes(candidate.layout, self._batch_of(candidate), cluster.num_gpus)
         return judge(
-            allocated=(peak * 0.96, peak * 1.04),
-            reserved=reserved_bytes(peak, shape=self.inputs.shape, policy=model.policy),
-            outside=outside,
+            allocated=(peak * ALLOCATED_BAND[0], peak * ALLOCATED_BAND[1]),
+            reserved=reserved_bytes(peak, shape=self.inputs.shape, policy=policy),
+            outside=outside_bytes(candidate.layout, world_size=cluster.num_gpus, policy=policy),
             capacity=cluster.gpu.memory_bytes,
         )
 
-    def _model(self, option: Option) -> MemoryModel:
-        assert self.inputs is not None
-        key = (option.layout.pp, option.layout.vp, option.recompute)
-        model = self._models.get(key)
-        if model is None:
-            policy = self.policy(option.layout, recompute=option.recompute)
-            model = self._models[key] = MemoryModel(self.inputs.shape, policy=policy)
-        return model
-
-    def _peak(self, option: Option, cluster: Cluster) -> float:
-        return self._model(option).peak_bytes(option.layout, self._batch_of(option), cluster.num_gpus)
-
-    def estimate(self, option: Option, cluster: Cluster) -> MemoryFit | None:
+    def estimate(self, candidate: Candidate, cluster: Cluster) -> MemoryFit | None:
         """Return the estimate that is shown, or None where it cannot be made."""
         if self.inputs is None:
             return None
         estimate = estimate_memory(
             self.inputs.shape,
-            layout=option.layout,
-            batch=self._batch_of(option),
-            policy=self.policy(option.layout, recompute=option.recompute),
+            layout=candidate.layout,
+            batch=self._batch_of(candidate),
+            policy=self.policy(candidate),
             world_size=cluster.num_gpus,
             gpu=cluster.gpu,
         )
@@ -130,73 +127,64 @@ class Sizer:
             leaves_out=estimate.not_modelled,
         )
 
-    def as_shipped(self, cluster: Cluster) -> Option | None:
-        """Return the shipped layout as an option where it is legal on these GPUs."""
-        layout, batch = self.shipped, self.batch
-        if not layout.fits_world(cluster.num_gpus):
+    def shipped_candidate(self) -> Candidate:
+        """Return the recipe's own layout, micro batch size, recomputation and split."""
+        batch, policy = self.batch, self.inputs.policy if self.inputs else ExecutionPolicy()
+        return Candidate(
+            layout=self.shipped,
+            micro_batch_size=batch.micro_batch_size if batch else 1,
+            recompute=policy.recompute,
+            split=policy.split,
+            fsdp=policy.fsdp,
+        )
+
+    def as_shipped(self, cluster: Cluster) -> Candidate | None:
+        """Return the shipped layout where it is legal on these GPUs and long enough sequences are split."""
+        candidate, layout = self.shipped_candidate(), self.shipped
+        if not layout.fits_world(cluster.num_gpus) or layout.tp > cluster.nvlink_reach:
             return None
-        if layout.tp > max(tp_limit(cluster), 1):
+        request, batch = self.request(cluster), self.batch
+        if batch is not None and batch.seq_length > self.tokens_per_rank * layout.cp:
             return None
-        if batch is None:
-            return Option(layout=layout, micro_batch_size=1, recompute=False)
-        if not batch.divides(layout.data_parallel_size(cluster.num_gpus)):
-            return None
-        if batch.seq_length > self.tokens_per_rank * layout.cp:
-            return None
-        return Option(layout=layout, micro_batch_size=batch.micro_batch_size, recompute=False)
+        if request is not None:
+            return None if find_refusal(request, candidate) else candidate
+        return candidate if batch is None or batch.divides(layout.data_parallel_size(cluster.num_gpus)) else None
 
     def choose(self, cluster: Cluster) -> Chosen | None:
-        """Return the shipped layout where it runs, else the best legal one, else None."""
+        """Return the shipped layout where it runs, else what the planner's search finds, else None."""
         shipped = self.as_shipped(cluster)
         if shipped is not None:
             verdict = self.judge(shipped, cluster)
             if verdict is not MemoryVerdict.OOM or not self.moves:
-                return Chosen(option=shipped, verdict=verdict)
-        if not self.moves:
+                return Chosen(candidate=shipped, verdict=verdict)
+        request = self.request(cluster)
+        if not self.moves or request is None:
             return None
-        fitting: dict[MemoryVerdict, list[Option]] = {}
-        for option in self.options(cluster):
-            fitting.setdefault(self.judge(option, cluster), []).append(option)
-        if MemoryVerdict.FITS in fitting:
-            return Chosen(option=self._fastest(fitting[MemoryVerdict.FITS], cluster), verdict=MemoryVerdict.FITS)
-        if MemoryVerdict.AT_RISK in fitting:
-            # Where none is sure to fit, the one that needs least is the likeliest to.
-            leanest = min(fitting[MemoryVerdict.AT_RISK], key=lambda option: self._peak(option, cluster))
-            return Chosen(option=leanest, verdict=MemoryVerdict.AT_RISK)
-        return None
+        from autorecipe.recommend.resize import resize_recipe
 
-    def _fastest(self, options: list[Option], cluster: Cluster) -> Option:
-        """Return the fastest option by the planner's estimate."""
-        from autorecipe.recommend.ranking import choose_fastest
-        from autorecipe.schema.plan import PlanRequest
+        found = resize_recipe(request, self._habits(request))
+        if found is None:
+            return None
+        return Chosen(candidate=found.candidate, verdict=found.verdict, reason=found.reason)
 
-        batch = self.batch
-        assert self.inputs is not None
-        assert batch is not None
-        request = PlanRequest(
-            shape=self.inputs.shape, batch=batch, policy=self.inputs.policy, cluster=cluster, layout=self.shipped
-        )
-        return choose_fastest(options, request, shipped=self.shipped)
+    def is_usual(self, cluster: Cluster) -> bool:
+        """Return whether the shipped layout or another that a colleague would take is legal on these GPUs, fitting or not."""
+        if self.as_shipped(cluster) is not None:
+            return True
+        request = self.request(cluster)
+        if not self.moves or request is None:
+            return False
+        from autorecipe.recommend.resize import is_any_usual
 
-    def options(self, cluster: Cluster) -> Iterator[Option]:
-        """Yield every legal option; none where the model's shape or batch is not known."""
-        batch = self.batch
-        if self.inputs is None or batch is None:
-            return
-        mode = self.config.mode
-        space = SearchSpace(
-            shape=self.inputs.shape,
-            shipped=self.shipped,
-            batch=batch,
-            cluster=cluster,
-            interleaves=mode == "pretrain",
-        )
-        yield from legal_layouts(space)
+        return is_any_usual(request, self._habits(request))
 
-    def _batch_of(self, option: Option) -> Batch:
+    def _habits(self, request: PlanRequest) -> Habits:
+        return Habits(shipped=self.shipped, seq_length=request.batch.seq_length, tokens_per_rank=self.tokens_per_rank)
+
+    def _batch_of(self, candidate: Candidate) -> Batch:
         batch = self.batch
         assert batch is not None
-        return replace(batch, micro_batch_size=option.micro_batch_size)
+        return replace(batch, micro_batch_size=candidate.micro_batch_size)
 
 
 def size_recipe(sizer: Sizer, cluster: Cluster, *, recipe_gpus: int | None) -> Sizing:
@@ -213,9 +201,7 @@ def size_recipe(sizer: Sizer, cluster: Cluster, *, recipe_gpus: int | None) -> S
     shipped_cluster = _resize(cluster, recipe_gpus or sizer.shipped.minimum_world_size)
     at_home = sizer.as_shipped(shipped_cluster)
     shipped_memory = sizer.estimate(at_home, shipped_cluster) if at_home else None
-    chosen, used = sizer.choose(cluster), cluster
-    if chosen is None:
-        chosen, used = _use_fewer(sizer, cluster)
+    chosen, used = _place(sizer, cluster)
     common = {"gpu": cluster.gpu.name, "shipped": sizer.shipped, "shipped_memory": shipped_memory, "seq_length": sizer.seq_length}
     if chosen is None:
         needed = _needed(sizer, cluster)
@@ -227,30 +213,28 @@ def size_recipe(sizer: Sizer, cluster: Cluster, *, recipe_gpus: int | None) -> S
             layout=sizer.shipped,
             memory=_shipped_here(sizer, cluster),
             needed_gpus=needed[0] if needed else None,
-            needed_layout=needed[1].layout if needed else None,
-            recompute=needed[1].recompute if needed else False,
+            needed=needed[1] if needed else None,
             **common,  # type: ignore[arg-type]
         )
-    option = chosen.option
+    candidate = chosen.candidate
     batch = sizer.batch
-    dp = option.layout.data_parallel_size(used.num_gpus)
-    same = option.layout == sizer.shipped and not option.recompute
-    same = same and (batch is None or option.micro_batch_size == batch.micro_batch_size)
-    same = same and sizer.seq_length == sizer.shipped_seq_length
+    dp = candidate.layout.data_parallel_size(used.num_gpus)
+    same = candidate == sizer.shipped_candidate() and sizer.seq_length == sizer.shipped_seq_length
     is_moe = sizer.inputs is not None and sizer.inputs.shape.is_moe
     return Sizing(
         verdict=Verdict.AS_SHIPPED if same else Verdict.RESIZED,
         num_gpus=used.num_gpus,
         num_nodes=used.num_nodes,
         gpus_per_node=used.gpus_per_node,
-        layout=option.layout,
+        layout=candidate.layout,
+        candidate=candidate,
         data_parallel_size=dp,
-        expert_data_parallel_size=option.layout.expert_data_parallel_size(used.num_gpus) if is_moe else None,
-        num_microbatches=batch.global_batch_size // (option.micro_batch_size * dp) if batch else None,
-        memory=sizer.estimate(option, used),
-        micro_batch_size=option.micro_batch_size if batch else None,
-        recompute=option.recompute,
+        expert_data_parallel_size=candidate.layout.expert_data_parallel_size(used.num_gpus) if is_moe else None,
+        num_microbatches=batch.global_batch_size // (candidate.micro_batch_size * dp) if batch else None,
+        memory=sizer.estimate(candidate, used),
+        micro_batch_size=candidate.micro_batch_size if batch else None,
         idle_gpus=cluster.num_gpus - used.num_gpus,
+        reason=chosen.reason,
         **common,  # type: ignore[arg-type]
     )
 
@@ -292,27 +276,41 @@ def _shipped_here(sizer: Sizer, cluster: Cluster) -> MemoryFit | None:
     return sizer.estimate(shipped, cluster) if shipped else None
 
 
-def _use_fewer(sizer: Sizer, cluster: Cluster) -> tuple[Chosen | None, Cluster]:
-    """Try the largest smaller number of GPUs, down to half: odd counts often miss the batch or the meshes."""
-    usual = cluster.gpu.gpus_per_node
-    for count in range(cluster.num_gpus - 1, (cluster.num_gpus - 1) // 2, -1):
-        if count > usual and count % usual:
-            continue
-        smaller = _resize(cluster, count)
-        chosen = sizer.choose(smaller)
-        if chosen is not None:
-            return chosen, smaller
-    return None, cluster
+def _place(sizer: Sizer, cluster: Cluster) -> tuple[Chosen | None, Cluster]:
+    """Choose on all the GPUs; where no usual layout divides them, on the largest smaller number, down to half.
+
+    Odd counts often miss the batch or the meshes. Where memory is what is short, fewer GPUs do not help.
+    """
+    if not sizer.is_usual(cluster):
+        usual = cluster.gpu.gpus_per_node
+        for count in range(cluster.num_gpus - 1, (cluster.num_gpus - 1) // 2, -1):
+            smaller = _resize(cluster, count)
+            if (count <= usual or count % usual == 0) and sizer.is_usual(smaller):
+                chosen = sizer.choose(smaller)
+                if chosen is not None:
+                    return chosen, smaller
+                break
+    return sizer.choose(cluster), cluster
 
 
-def _needed(sizer: Sizer, cluster: Cluster) -> tuple[int, Option] | None:
-    """Return the smallest power of two, or multiple of the shipped minimum, that works above the GPUs at hand, and how."""
+def _needed(sizer: Sizer, cluster: Cluster) -> tuple[int, Candidate] | None:
+    """Return a GPU count that works above the one at hand, and how: the smallest that was tried.
+
+    Formula: powers of two until one works; then the multiples of the recipe's own minimum between it and the power below.
+    """
+    count = 1 << cluster.num_gpus.bit_length()
+    found: Chosen | None = None
+    while count <= LARGEST_WORLD:
+        found = sizer.choose(_resize(cluster, count))
+        if found is not None:
+            break
+        count *= 2
+    if found is None:
+        return None
     minimum = sizer.shipped.minimum_world_size
-    counts: set[int] = {1 << power for power in range(LARGEST_WORLD.bit_length())}
-    counts |= {minimum * factor for factor in range(1, LARGEST_WORLD // minimum + 1)} if minimum <= LARGEST_WORLD else set()
-    for count in sorted(counts):
-        if cluster.num_gpus < count <= LARGEST_WORLD:
-            chosen = sizer.choose(_resize(cluster, count))
-            if chosen is not None:
-                return count, chosen.option
-    return None
+    above = max(cluster.num_gpus, count // 2)
+    for fewer in range((above // minimum + 1) * minimum, count, minimum)[:MULTIPLES_TRIED]:
+        chosen = sizer.choose(_resize(cluster, fewer))
+        if chosen is not None:
+            return fewer, chosen.candidate
+    return count, found.candidate

@@ -66,3 +66,8 @@ class Cluster:
     def num_nodes(self) -> int:
         """Hosts needed, rounded up."""
         return -(-self.num_gpus // self.gpus_per_node)
+
+    @property
+    def nvlink_reach(self) -> int:
+        """GPUs that NVLink joins in this cluster, the largest sensible TP: the host, or the domain of rack-scale NVLink."""
+        return self.gpu.nvlink_domain_size if self.gpu.has_rack_scale_nvlink else self.gpus_per_node

@@ -36,6 +36,7 @@ class PlanRequest:
         max_tp: largest tensor parallel size, or None for the NVLink domain.
         max_micro_batch_size: largest micro batch size tried.
         with_fsdp: whether fully sharded data parallelism is tried beside the distributed optimizer.
+        even_stages: whether layers that divide evenly over the stages stay so, though moving some off the last were faster.
         core_release: Megatron-Core release whose rules hold.
     """
 
@@ -47,6 +48,7 @@ class PlanRequest:
     max_tp: int | None = None
     max_micro_batch_size: int = 8
     with_fsdp: bool = False
+    even_stages: bool = False
     core_release: str = ""
 
 

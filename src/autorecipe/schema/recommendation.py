@@ -16,6 +16,7 @@ from autorecipe.schema.evidence import Evidence
 from autorecipe.schema.finding import Finding
 from autorecipe.schema.layer import Layer
 from autorecipe.schema.layout import Layout
+from autorecipe.schema.plan import Candidate as PlannedCandidate
 from autorecipe.schema.recipe import Mode, RecipeKind
 from autorecipe.schema.value import FieldValue
 
@@ -187,17 +188,18 @@ class Sizing:
         gpu: GPU type.
         shipped: layout of the recipe.
         layout: layout to run.
+        candidate: the same with micro batch size, recomputation and split; None where the answer is no.
         data_parallel_size: dense DP.
         expert_data_parallel_size: expert DP; None for dense models.
         num_microbatches: gradient accumulation steps.
         memory: estimate for the layout to run; None where it could not be made.
         shipped_memory: estimate for the shipped layout at the GPU count of the recipe's name.
         micro_batch_size: samples per forward pass of the layout to run.
-        recompute: whether full activation recomputation was added to fit.
         seq_length: sequence length to run (tokens).
         idle_gpus: GPUs asked for that stay unused.
         needed_gpus: smallest GPU count found to work, where the answer is no.
-        needed_layout: layout that works there (with full recomputation where `recompute` says so).
+        needed: layout, micro batch size and recomputation that work there.
+        reason: why the search chose this layout; None for the shipped one.
     """
 
     verdict: Verdict
@@ -207,17 +209,18 @@ class Sizing:
     gpu: str
     shipped: Layout
     layout: Layout
+    candidate: PlannedCandidate | None = None
     data_parallel_size: int | None = None
     expert_data_parallel_size: int | None = None
     num_microbatches: int | None = None
     memory: MemoryFit | None = None
     shipped_memory: MemoryFit | None = None
     micro_batch_size: int | None = None
-    recompute: bool = False
     seq_length: int | None = None
     idle_gpus: int = 0
     needed_gpus: int | None = None
-    needed_layout: Layout | None = None
+    needed: PlannedCandidate | None = None
+    reason: Statement | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

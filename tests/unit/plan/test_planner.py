@@ -10,10 +10,9 @@ from autorecipe.config.overrides import parse_overrides
 from autorecipe.errors import UsageError
 from autorecipe.estimate.pipeline_layout import parse_pipeline_layout
 from autorecipe.plan.coster import Coster
-from autorecipe.plan.explain import find_refusal
 from autorecipe.plan.search import search
-from autorecipe.plan.settings import render_override
-from autorecipe.plan.space import Space, recompute_options
+from autorecipe.plan.settings import candidate_overrides, render_override
+from autorecipe.plan.space import Space, find_refusal, recompute_options
 from autorecipe.plan.splits import choose_split, head_layers, render_pipeline_layout
 from autorecipe.record import replace
 from autorecipe.schema import Batch, Cluster, ModelShape, Severity
@@ -229,3 +228,36 @@ def test_no_split_makes_the_slowest_stage_slower_than_an_even_one(layers, pp, vp
     assert sum(stages) == layers
     slowest = max(*stages[:-1], stages[-1] + head)
     assert slowest <= max(-(-layers // pp), layers // pp + head) + 1e-9
+
+
+def test_the_recipes_own_split_of_layers_is_no_change():
+    counts_embedding = PlanQuestion(recipe="qwen3_235b_a22b_pretrain_config", num_gpus=256, gpu="h100")
+    in_writing = PlanQuestion(recipe="deepseek_v3_pretrain_config", num_gpus=1024, gpu="h100")
+    for question in (counts_embedding, in_writing):
+        request, base = prepare_request(question)
+        own = Candidate(
+            layout=request.layout,
+            micro_batch_size=request.batch.micro_batch_size,
+            recompute=request.policy.recompute,
+            split=request.policy.split,
+        )
+        assert own.split != StageSplit()
+        assert candidate_overrides(own, request.shape, base) == {}
+        even = candidate_overrides(replace(own, split=StageSplit()), request.shape, base)
+        assert set(even) & {"model.pipeline_model_parallel_layout", "model.account_for_embedding_in_pipeline_split"}
+
+
+def test_only_wanted_layouts_and_recomputation_are_costed():
+    request, _ = prepare_request(DENSE)
+    full = recompute_options(request.shape, request.policy)[-1]
+    found = search(request, admit=lambda cell: cell.layout.tp == 2, recompute=(full,))
+    assert found.fitting
+    assert {item.candidate.layout.tp for item in found.fitting} == {2}
+    assert {item.candidate.recompute for item in found.fitting} == {full}
+
+
+def test_layers_stay_even_where_they_divide_and_that_is_asked_for():
+    request, _ = prepare_request(DENSE)
+    assert Space(request).splits(4, 1)[0].explicit  # the output layer weighs as much as some decoder layers
+    assert Space(replace(request, even_stages=True)).splits(4, 1) == (StageSplit(),)
+    assert Space(replace(request, even_stages=True)).splits(3, 1)[0].explicit

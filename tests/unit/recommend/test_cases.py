@@ -93,9 +93,10 @@ def test_growing_only_adds_data_parallelism():
 def test_halving_deepseek_moves_the_experts():
     answer = ask("deepseek_v3_pretrain_config on 512 H100")
     sizing = answer.sizing
-    # PP=16 leaves 32 ranks to a stage: EP=64 cannot stay. No recomputation is needed, so none is proposed.
+    # PP=16 leaves 32 ranks to a stage: EP=64 cannot stay; everything else about the pipeline can.
     assert {change.path: change.value for change in answer.overrides}["model.expert_model_parallel_size"] in (16, 32)
-    assert (sizing.layout.pp, sizing.recompute) == (16, False)
+    assert (sizing.layout.pp, sizing.layout.tp) == (16, 2)
+    assert "model.pipeline_model_parallel_layout" not in [change.path for change in answer.overrides]
     assert sizing.layout.fits_world(512)
 
 
@@ -104,6 +105,7 @@ def test_pp_of_one_clears_the_uneven_split():
     from autorecipe.recommend.changes import list_changes
     from autorecipe.recommend.sizing import Sizer
     from autorecipe.schema.layout import Layout
+    from autorecipe.schema.plan import Candidate
     from autorecipe.schema.recipe import RecipeKind
     from autorecipe.schema.recommendation import Sizing, Verdict
     from autorecipe.schema.run import RunConfig
@@ -122,6 +124,7 @@ def test_pp_of_one_clears_the_uneven_split():
         gpu="h100",
         shipped=sizer.shipped,
         layout=Layout(cp=2),
+        candidate=Candidate(layout=Layout(cp=2), micro_batch_size=1),
         seq_length=8192,
     )
     changes = list_changes(sizer, sizing, lambda path: None, mode=None, kind=RecipeKind.LIBRARY)
