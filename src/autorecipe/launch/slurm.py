@@ -1,7 +1,8 @@
 """Launch under Slurm: the text of an sbatch script.
 
 One task per host starts `torch.distributed.run`, which starts one process per GPU and meets the other hosts on the first one.
-With a container image, `srun` runs it through Pyxis. A preempted or failed job is started again and goes on from its checkpoint.
+With a container image, `srun` runs it through Pyxis. A job that is preempted, loses a host or reaches its time limit is started
+again and goes on from its checkpoint; one that fails or is cancelled is not. Start reading at `render_slurm`.
 """
 
 from __future__ import annotations
@@ -15,7 +16,12 @@ from autorecipe.launch.shell import Expression, quote_word, render_command
 from autorecipe.launch.training import wrap_torchrun
 from autorecipe.schema.launch import Allocation, LaunchPlan, Rendezvous, SlurmJob, TrainingCommand
 
-_TIME = r"(?:\d+-)?\d{1,3}(?::\d{2}){0,2}"
+_TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<clock>\d{1,4}(?::\d{2}){0,2})")
+SHUTDOWN_VARIABLE = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
+"""Seconds that `torch.distributed.run` gives its processes after SIGTERM; 30 by default, too few to save a large model.
+
+Source: torch/distributed/run.py, --shutdown-timeout (2.13). Evidence: enforced-upstream.
+"""
 
 
 def check_job(job: SlurmJob, *, needs_site: bool = False) -> list[Problem]:
@@ -35,7 +41,7 @@ def check_job(job: SlurmJob, *, needs_site: bool = False) -> list[Problem]:
                 hint="write --srun-arg=--mpi=pmix, with the =",
             )
         )
-    if not re.fullmatch(_TIME, job.time_limit):
+    if time_limit_seconds(job.time_limit) is None:
         problems.append(
             Problem(
                 code="launch-time-limit",
@@ -57,6 +63,24 @@ def check_job(job: SlurmJob, *, needs_site: bool = False) -> list[Problem]:
     return problems
 
 
+def time_limit_seconds(text: str) -> int | None:
+    """Return a Slurm time as seconds, or None where it is none: M, M:SS, H:MM:SS, D-H, D-H:MM, D-H:MM:SS."""
+    match = _TIME.fullmatch(text)
+    if match is None:
+        return None
+    parts = [int(part) for part in match["clock"].split(":")]
+    if match["days"] is None and len(parts) < 3:
+        parts.insert(0, 0)  # minutes come first where there are no days
+    hours, minutes, seconds = (*parts, 0, 0)[:3]
+    return ((int(match["days"] or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
+
+
+def notice_seconds(job: SlurmJob) -> int:
+    """Return how long before the time limit the training is told to save; a short job does not start with it."""
+    limit = time_limit_seconds(job.time_limit)
+    return min(job.signal_seconds, limit // 4) if limit is not None else job.signal_seconds
+
+
 def render_slurm(
     command: TrainingCommand, allocation: Allocation, job: SlurmJob, *, recipe: str, script_path: str, python: str = "python"
 ) -> LaunchPlan:
@@ -75,8 +99,7 @@ def render_slurm(
     lines += ["set -euo pipefail", ""]
     if job.setup:
         lines += [*job.setup, ""]
-    if command.environment:
-        lines += ["# Carried by the recipe; a value that is already set stays.", *_exports(command), ""]
+    lines += _exports(command, job)
     several = allocation.num_nodes > 1
     if several:
         lines += [
@@ -86,14 +109,12 @@ def render_slurm(
         ]
     rendezvous = Rendezvous(
         endpoint=Expression('"$MASTER_ADDR:$MASTER_PORT"'),
-        node_rank=Expression('"$SLURM_NODEID"'),
         run_id=Expression('"$SLURM_JOB_ID"'),
     )
     training = wrap_torchrun(command, allocation, rendezvous=rendezvous if several else None, python=python)
-    inner = " ".join(quote_word(word) for word in training)
-    # One shell per host expands $SLURM_NODEID there; `exec` lets Slurm's signals reach the launcher.
-    words = [*_srun(allocation, job, command), "bash", "-c", f"exec {inner}"]
-    lines += [render_command(words), ""]
+    # The shell finds the interpreter where it runs: in the container, if there is one. `exec` lets signals reach it.
+    step = render_command([*_srun(allocation, job, command), "bash", "-c", 'exec "$0" "$@"', *training])
+    lines += [*(_resume_at_limit(step, job) if job.requeue and notice_seconds(job) else [step]), ""]
     return LaunchPlan(
         target="slurm",
         recipe=recipe,
@@ -122,8 +143,9 @@ def _options(allocation: Allocation, job: SlurmJob, log_path: str) -> dict[str, 
         options |= {"exclusive": None, "mem": "0"}
     options |= {"time": job.time_limit, "output": log_path, "open-mode": "append"}
     options["requeue" if job.requeue else "no-requeue"] = None
-    if job.signal_seconds:
-        options["signal"] = f"TERM@{job.signal_seconds}"
+    if seconds := notice_seconds(job):
+        # B: only the batch shell, which passes it on and then knows why the training ended.
+        options["signal"] = f"{'B:' if job.requeue else ''}TERM@{seconds}"
     options["export"] = ",".join((*ALWAYS_EXPORTED, *job.forwarded))
     for name, value in job.sbatch_options.items():
         options[name] = value or None
@@ -134,13 +156,47 @@ def _directive(name: str, value: str | None) -> str:
     return f"#SBATCH --{name}" + ("" if value is None else f"={quote_word(value)}")
 
 
-def _exports(command: TrainingCommand) -> list[str]:
-    return [f"export {assign_default(name, value)}" for name, value in command.environment.items()]
+def _exports(command: TrainingCommand, job: SlurmJob) -> list[str]:
+    lines = []
+    if command.environment:
+        defaults = [f"export {assign_default(name, value)}" for name, value in command.environment.items()]
+        lines += ["# Carried by the recipe; a value that is already set stays.", *defaults, ""]
+    if job.variables:
+        lines += [*(f"export {name}={quote_word(value)}" for name, value in job.variables.items()), ""]
+    if seconds := notice_seconds(job):
+        lines += [f"export {assign_default(SHUTDOWN_VARIABLE, str(seconds))}", ""]
+    return lines
+
+
+def _resume_at_limit(step: str, job: SlurmJob) -> list[str]:
+    """Return the step with what follows SIGTERM: the training saves, and the job goes back into the queue.
+
+    A cancelled or preempted job is no longer RUNNING here: the first stays cancelled, Slurm itself requeues the second.
+    """
+    return [
+        f"# {notice_seconds(job)} s before the time limit: the training saves, and the job starts again from there.",
+        "stopping=",
+        "trap 'stopping=1; scancel --signal=TERM \"$SLURM_JOB_ID\"' TERM",
+        f"{step} &",
+        "step=$!",
+        "status=0",
+        'wait "$step" || status=$?',
+        'while kill -0 "$step" 2>/dev/null; do  # a signal ends a wait early',
+        "    status=0",
+        '    wait "$step" || status=$?',
+        "done",
+        'if [ -n "$stopping" ] && [ "$status" -ne 0 ] && [ "$(squeue -h -j "$SLURM_JOB_ID" -o %T)" = RUNNING ]; then',
+        '    scontrol requeue "$SLURM_JOB_ID"',
+        "fi",
+        'exit "$status"',
+    ]
 
 
 def _srun(allocation: Allocation, job: SlurmJob, command: TrainingCommand) -> list[str]:
     # --export=ALL: sbatch's --export list would otherwise hide what the script itself exports.
-    words = ["srun", f"--nodes={allocation.num_nodes}", "--ntasks-per-node=1", "--kill-on-bad-exit=1", "--export=ALL"]
+    # --cpu-bind=none: the one task of a host starts a process per GPU, which must not share the cores of one task.
+    words = ["srun", f"--nodes={allocation.num_nodes}", "--ntasks-per-node=1", "--kill-on-bad-exit=1", "--cpu-bind=none"]
+    words.append("--export=ALL")
     if job.container_image:
         words.append(f"--container-image={job.container_image}")
         if job.mounts:
@@ -148,7 +204,8 @@ def _srun(allocation: Allocation, job: SlurmJob, command: TrainingCommand) -> li
         if job.working_directory:
             words.append(f"--container-workdir={job.working_directory}")
         rendezvous = ("MASTER_ADDR", "MASTER_PORT") if allocation.num_nodes > 1 else ()
-        names = sorted({*job.forwarded, *command.environment, *rendezvous})
+        shutdown = (SHUTDOWN_VARIABLE,) if notice_seconds(job) else ()
+        names = sorted({*job.forwarded, *command.environment, *job.variables, *rendezvous, *shutdown})
         if names:
             words.append(f"--container-env={','.join(names)}")
     elif job.working_directory:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import subprocess
 from pathlib import Path
@@ -85,5 +86,5 @@ def submit_slurm(plan: LaunchPlan, *, script_path: Path, wait: bool = False) -> 
             )
         )
     job_name = re.search(r"^#SBATCH --job-name=(.+)$", plan.script, re.MULTILINE)
-    log_path = plan.log_path.replace("%j", match[1]).replace("%x", job_name[1] if job_name else "training")
+    log_path = plan.log_path.replace("%j", match[1]).replace("%x", shlex.split(job_name[1])[0] if job_name else "training")
     return Submission(target="slurm", exit_status=completed.returncode, job_id=match[1], log_path=log_path)

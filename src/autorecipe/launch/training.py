@@ -70,13 +70,11 @@ def wrap_torchrun(
     if allocation.num_nodes > 1:
         if rendezvous is None:
             raise ValueError("several hosts need a rendezvous")
-        words += [
-            f"--nnodes={allocation.num_nodes}",
-            _option("--node_rank", rendezvous.node_rank),
-            "--rdzv_backend=c10d",
-            _option("--rdzv_endpoint", rendezvous.endpoint),
-            _option("--rdzv_id", rendezvous.run_id),
-        ]
+        words.append(f"--nnodes={allocation.num_nodes}")
+        if rendezvous.node_rank:
+            words.append(_option("--node_rank", rendezvous.node_rank))
+        words.append("--rdzv_backend=c10d")
+        words += [_option("--rdzv_endpoint", rendezvous.endpoint), _option("--rdzv_id", rendezvous.run_id)]
     words.append(f"--nproc_per_node={allocation.gpus_per_node}")
     return (*words, command.script, *command.arguments)
 

@@ -48,12 +48,13 @@ class Rendezvous:
 
     Attributes:
         endpoint: `HOST:PORT` that every host reaches; may be a shell expression such as `$MASTER_ADDR:29500`.
-        node_rank: index of this host, or a shell expression.
+        node_rank: index of this host, or a shell expression; empty where every host runs the same text. The c10d
+            rendezvous orders hosts by name and takes no notice of it.
         run_id: name that keeps concurrent runs apart.
     """
 
     endpoint: str
-    node_rank: str
+    node_rank: str = ""
     run_id: str = "autorecipe"
 
 
@@ -75,8 +76,10 @@ class SlurmJob:
         gres: generic resources instead of `--gpus-per-node`; empty for none.
         requests_gpus: whether GPUs are asked for at all (clusters that give whole nodes refuse the option).
         exclusive: whether the hosts are not shared.
-        requeue: whether Slurm may start the job again after preemption or a node failure.
-        signal_seconds: seconds before the time limit at which the training gets SIGTERM to save; 0 for none.
+        requeue: whether the job starts again after preemption, a node failure, or a save at its time limit.
+        signal_seconds: seconds before the time limit at which the training gets SIGTERM to save, at most a quarter of the
+            limit; 0 for none.
+        variables: environment variables that the job sets, values as they are written into the script: no secrets.
         setup: shell lines before the training, such as `module load cuda`.
         port: rendezvous port on the first host.
         working_directory: directory in which the training program's path is resolved.
@@ -97,6 +100,7 @@ class SlurmJob:
     exclusive: bool = True
     requeue: bool = True
     signal_seconds: int = 120
+    variables: Mapping[str, str] = field(default_factory=dict)
     setup: tuple[str, ...] = ()
     port: int = 29500
     working_directory: str = ""

@@ -1,5 +1,10 @@
-"""A Slurm cluster of two pretended hosts on this machine, for as long as a test runs. Needs slurmctld, slurmd and munged."""
+"""A Slurm cluster of two pretended hosts on this machine, for as long as a test runs. Needs slurmctld, slurmd and munged.
 
+Everything lies in one folder: configuration, key, sockets, state, logs. The daemons stay in the foreground as children of the
+test, which ends and reaps them; should the test itself be killed, the kernel ends them.
+"""
+
+import ctypes
 import os
 import shutil
 import signal
@@ -69,33 +74,39 @@ PartitionName=batch Nodes=ALL Default=YES MaxTime=INFINITE State=UP
         "PATH": os.environ.get("PATH", "") + ":/usr/sbin:/usr/local/sbin",
     }
 
-    def call(*words):
-        subprocess.run(words, check=True, env=environment, capture_output=True, text=True, timeout=30)
+    daemons = []
 
+    def spawn(name, *words):
+        with (folder / f"{name}.out").open("wb") as output:
+            daemons.append(
+                subprocess.Popen(words, env=environment, stdout=output, stderr=output, preexec_fn=_die_with_parent, cwd=folder)
+            )
+
+    socket_path = folder / "munge.sock"
     try:
-        call(
-            "munged",
-            "--force",
-            f"--key-file={key}",
-            f"--socket={folder}/munge.sock",
-            f"--pid-file={folder}/munged.pid",
-            f"--log-file={folder}/munged.log",
-            f"--seed-file={folder}/munge.seed",
-        )
-        call("slurmctld", "-i")
-        call("slurmd", "-N", "node1")
-        call("slurmd", "-N", "node2")
-        wait_until(lambda: count_idle(environment) == 2, seconds=60)
+        files = ("key-file", key), ("socket", socket_path), ("pid-file", "munged.pid"), ("log-file", "munged.log")
+        options = [f"--{name}={folder / value}" for name, value in (*files, ("seed-file", "munge.seed"))]
+        spawn("munged", "munged", "--foreground", "--force", *options)
+        wait_until(socket_path.exists, seconds=30, daemons=daemons)
+        spawn("slurmctld", "slurmctld", "-D", "-i")
+        for node in ("node1", "node2"):
+            spawn(node, "slurmd", "-D", "-N", node)
+        wait_until(lambda: count_idle(environment) == 2, seconds=60, daemons=daemons)
         yield environment
     finally:
         end_jobs(environment)
-        for name in ("slurmd-node1", "slurmd-node2", "slurmctld", "munged"):
-            path = folder / f"{name}.pid"
-            if path.exists() and path.read_text().strip():
-                try:
-                    os.kill(int(path.read_text()), signal.SIGTERM)
-                except ProcessLookupError:
-                    path.unlink()
+        for daemon in reversed(daemons):
+            daemon.terminate()
+        for daemon in reversed(daemons):
+            try:
+                daemon.wait(timeout=15)
+            except subprocess.TimeoutExpired:
+                daemon.kill()
+                daemon.wait()
+
+
+def _die_with_parent():
+    ctypes.CDLL(None).prctl(1, signal.SIGTERM)  # PR_SET_PDEATHSIG
 
 
 def end_jobs(environment):
@@ -106,7 +117,7 @@ def end_jobs(environment):
         return shown.stdout.split() if shown.returncode == 0 else []
 
     for number in running():
-        subprocess.run(["scancel", number], env=environment, check=False, capture_output=True)
+        subprocess.run(["scancel", "--full", number], env=environment, check=False, capture_output=True)
     wait_until(lambda: not running(), seconds=60)
 
 
@@ -115,9 +126,10 @@ def count_idle(environment):
     return shown.stdout.split().count("idle")
 
 
-def wait_until(condition, *, seconds):
+def wait_until(condition, *, seconds, daemons=()):
     end = time.monotonic() + seconds
     while not condition():
-        if time.monotonic() > end:
-            raise TimeoutError("the pretended cluster did not get there in time")
-        time.sleep(0.3)
+        ended = [daemon.args for daemon in daemons if daemon.poll() is not None]
+        if ended or time.monotonic() > end:
+            raise TimeoutError(f"the pretended cluster did not get there; ended: {ended}")
+        time.sleep(0.1)
