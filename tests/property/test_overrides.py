@@ -35,7 +35,11 @@ VALUES = st.recursive(
     max_leaves=8,
 )
 PLAIN_KEYS = st.from_regex(r"[a-z_]{1,6}(\.[a-z_0-9]{1,6}){0,2}", fullmatch=True)
-PLAIN_VALUES = st.text("0123456789abcdefINFnultrse_./-+eE ", max_size=12)
+PLAIN_VALUES = st.one_of(
+    st.text("0123456789abcdefINFnultrse_./-+eE ", max_size=12),
+    st.text("Etm*|()2,. -_", max_size=12).map('"{}"'.format),
+    st.text("abnulINF_-1,", max_size=12).map("[{}]".format),
+)
 
 
 def same(left, right):
@@ -57,6 +61,9 @@ def same(left, right):
 @example(key="a", value="-inf", prefix="")
 @example(key="a", value="nan/", prefix="")
 @example(key="a.0", value="1", prefix="")
+@example(key="a", value='""', prefix="")
+@example(key="a", value="[]", prefix="+")
+@example(key="a", value="[nan,a-b]", prefix="")
 @settings(max_examples=250, deadline=None)
 def test_the_short_path_gives_what_hydra_gives(key, value, prefix):
     text = f"{prefix}{key}={value}"

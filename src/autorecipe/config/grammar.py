@@ -51,7 +51,7 @@ class GrammarError(ValueError):
 
 
 _KEY = r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*"
-_PLAIN = rf"(\+{{0,2}})({_KEY})=([A-Za-z0-9_./\-]*)"
+_PLAIN = rf"(\+{{0,2}})({_KEY})=(?:([A-Za-z0-9_./\-]*)|\"([A-Za-z0-9_.*|() ,\-]*)\"|\[([A-Za-z0-9_,\-]*)\])"
 _INTEGER = r"-?(?:0|[1-9][0-9]*)"
 _FLOAT = r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+(?:[eE]-?[0-9]+)?|[eE]-?[0-9]+)"
 _WORD = r"[A-Za-z_][A-Za-z0-9_\-]*"
@@ -70,14 +70,23 @@ def parse_assignment(text: str) -> Assignment:
 
 
 def parse_plain(text: str) -> Assignment | None:
-    """Parse an override whose value is one plain scalar; None where only the full grammar can say."""
+    """Parse an override whose value is one plain scalar, a list of words or simple quoted text; None where only the full grammar
+    can say.
+    """
     match = re.fullmatch(_PLAIN, text, re.ASCII)
     if match is None:
         return None
-    prefix, key, raw = match.groups()
+    prefix, key, raw, quoted, items = match.groups()
+    operation = (Operation.SET, Operation.ADD, Operation.FORCE_ADD)[len(prefix)]
+    if quoted is not None:
+        return Assignment(text=text, operation=operation, key=key, value=quoted)
+    if items is not None:
+        words = items.split(",")
+        if not all(re.fullmatch(_WORD, word, re.ASCII) and word.lower() not in _KEYWORDS for word in words):
+            return None
+        return Assignment(text=text, operation=operation, key=key, value=words)
     if len(raw) > 4300:  # Python's limit on the digits of an integer; the full grammar gives the error
         return None
-    operation = (Operation.SET, Operation.ADD, Operation.FORCE_ADD)[len(prefix)]
     if raw == "":
         return Assignment(text=text, operation=operation, key=key, value="")
     value: FieldValue

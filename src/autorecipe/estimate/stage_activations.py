@@ -61,9 +61,11 @@ class _Alive:
 
     Attributes:
         chunks: chunks that differ, with the micro batches alive in all equal ones.
-        counts: blocks alive, in the order of the model's kinds.
+        counts: blocks alive, in the order of the model's kinds; under full recomputation those that keep their tensors.
         present: kinds of block on the stage.
         mtp: prediction depths alive.
+        inputs: layer inputs alive, of full recomputation.
+        outputs: output layers of the stage's last chunk: none, or one and one for each prediction depth beside it.
         group: number of this set of chunks, equal for stages whose chunks are alike.
         average: micro batches alive per chunk.
     """
@@ -72,6 +74,8 @@ class _Alive:
     counts: tuple[float, ...]
     present: frozenset[Block]
     mtp: int
+    inputs: int
+    outputs: int
     group: int
     average: float
 
@@ -79,9 +83,18 @@ class _Alive:
 class _Sizes:
     """What each kind of block saves for given tokens, and what follows from it for a stage."""
 
-    def __init__(self, saved: Mapping[Block, Saved], kinds: tuple[Block, ...], mtp_blocks: tuple[Block, ...]) -> None:
+    def __init__(
+        self,
+        saved: Mapping[Block, Saved],
+        kinds: tuple[Block, ...],
+        mtp_blocks: tuple[Block, ...],
+        boundaries: tuple[float, float],
+    ) -> None:
         self.saved = saved
+        self.boundaries = boundaries
         self.kept = tuple(saved[block].kept for block in kinds)
+        self.full = tuple(saved[block].full for block in kinds)
+        self.losses: dict[int, tuple[float, float]] = {0: (0.0, 0.0)}
         self.depth = sum(saved[block].kept for block in mtp_blocks)
         self.groups: dict[int, float] = {}
         self._working: dict[frozenset[Block], float] = {}
@@ -122,17 +135,24 @@ class ActivationModel:
         self.mtp_blocks = mtp_blocks
         self.element = element_bytes(policy)
         self._shared: dict[tuple[int | bool, ...], dict[Block, Saved]] = {}
-        self._sizes: dict[tuple[int | bool, ...], _Sizes] = {}
+        self._routed: dict[tuple[int | bool, ...], _Sizes] = {}
+        self._sizes: dict[Tokens, _Sizes] = {}
         self._alive: dict[tuple[Pipeline, int], tuple[_Alive, ...]] = {}
         self._groups: dict[tuple[object, ...], int] = {}
 
     def sizes(self, tokens: Tokens) -> _Sizes:
-        """Return what each kind of block saves; only experts see the expert axes, the rest is shared by layouts that differ in
-        those alone.
+        """Return what each kind of block saves. Only experts see ETP, nothing sees EP: under an even split each rank gets as many
+        tokens as it sends.
         """
+        found = self._sizes.get(tokens)
+        if found is None:
+            found = self._sizes[tokens] = self._make_sizes(tokens)
+        return found
+
+    def _make_sizes(self, tokens: Tokens) -> _Sizes:
         shared_key = (tokens.tp, tokens.cp, tokens.outside < tokens.inside, tokens.samples, tokens.sequence)
-        key = (*shared_key, tokens.ep, tokens.etp)
-        found = self._sizes.get(key)
+        key = (*shared_key, tokens.etp)
+        found = self._routed.get(key)
         if found is None:
             shared = self._shared.get(shared_key)
             if shared is None:
@@ -142,7 +162,8 @@ class ActivationModel:
             saved = dict(shared)
             if Block.MOE in self.kinds:
                 saved[Block.MOE] = block_activations(self.shape, Block.MOE, tokens, self.policy)
-            found = self._sizes[key] = _Sizes(saved, self.kinds, self.mtp_blocks)
+            boundaries = (self._boundary(1, tokens), self._boundary(2, tokens))
+            found = self._routed[key] = _Sizes(saved, self.kinds, self.mtp_blocks, boundaries)
         return found
 
     def floors(self, pipeline: Pipeline, tokens: Tokens, num_microbatches: int) -> list[float]:
@@ -154,20 +175,23 @@ class ActivationModel:
     def totals(self, pipeline: Pipeline, tokens: Tokens, num_microbatches: int, *, rebuilds: bool = True) -> list[float]:
         """Return the bytes of each stage that differs; the hot path of a search."""
         sizes = self.sizes(tokens)
-        boundary = self._boundary(pipeline.pp, tokens)
+        boundary = sizes.boundaries[pipeline.pp > 1]
         is_full = self.policy.recompute.is_full
+        layer_input = self.element * tokens.outside * self.shape.hidden_size
         out = []
-        for plan, alive in zip(pipeline.representatives, self._alive_by_stage(pipeline, num_microbatches), strict=True):
-            logits, head = self._loss(plan.chunks[-1], tokens)
+        for alive in self._alive_by_stage(pipeline, num_microbatches):
             if is_full:
-                saved = sum(count * self._full_saved(chunk, tokens, sizes.saved) for chunk, count in alive.chunks)
+                saved = alive.inputs * layer_input + sum(map(mul, alive.counts, sizes.full))
                 working = sizes.largest(alive.present)
                 if rebuilds:
                     working += self._rebuilt(alive, sizes)
             else:
                 saved = sum(map(mul, alive.counts, sizes.kept)) + alive.mtp * sizes.depth
                 working = sizes.working(alive.present)
-            out.append(saved + head + boundary + max(logits, working))
+            loss = sizes.losses.get(alive.outputs)
+            if loss is None:
+                loss = sizes.losses[alive.outputs] = self._loss(alive.outputs, tokens)
+            out.append(saved + loss[1] + boundary + (loss[0] if loss[0] > working else working))
         return out
 
     def _rebuilt(self, alive: _Alive, sizes: _Sizes) -> float:
@@ -192,7 +216,7 @@ class ActivationModel:
             for block in chunk.blocks:
                 working = max(working, sizes[block].working)
             recomputed = max(recomputed, self._recomputed_group(chunk, sizes))
-        logits, head = self._loss(plan.chunks[-1], tokens)
+        logits, head = self._loss(alive.outputs, tokens)
         if head:
             by_kind["head"] = head
         transient = self._boundary(pipeline.pp, tokens) + max(0.0, recomputed + working - logits)
@@ -219,17 +243,22 @@ class ActivationModel:
         alive = in_flight(pipeline.pp, pipeline.vp, plan.stage, num_microbatches)
         merged: dict[object, tuple[Chunk, int]] = {}
         blocks: dict[Block, float] = {}
-        mtp = 0
+        mtp = inputs = 0
+        is_full = self.policy.recompute.is_full
         for chunk, count in zip(plan.chunks, alive, strict=True):
             same = chunk.composition
             merged[same] = (chunk, merged[same][1] + count if same in merged else count)
             mtp += chunk.mtp_layers * count
-            stay = count * self._on_device(chunk)
+            inputs += self._kept_inputs(chunk) * count
+            stay = count * (self._kept_whole(chunk) if is_full else self._on_device(chunk))
             for block, times in chunk.blocks.items():
                 blocks[block] = blocks.get(block, 0.0) + times * stay
         counts = tuple(blocks.get(block, 0.0) for block in self.kinds)
         group = self._groups.setdefault(tuple(merged), len(self._groups))
-        return _Alive(tuple(merged.values()), counts, frozenset(blocks), mtp, group, sum(alive) / len(alive))
+        last = plan.chunks[-1]
+        outputs = 1 + last.mtp_layers if last.output else 0
+        average = sum(alive) / len(alive)
+        return _Alive(tuple(merged.values()), counts, frozenset(blocks), mtp, inputs, outputs, group, average)
 
     def _chunk_saved(self, chunk: Chunk, tokens: Tokens, sizes: Mapping[Block, Saved]) -> dict[str, float]:
         """Bytes that one micro batch leaves in one chunk, by kind of block."""
@@ -253,12 +282,6 @@ class ActivationModel:
         if not self.policy.offloaded_layers or not chunk.layers:
             return 1.0
         return 1.0 - min(self.policy.offloaded_layers, chunk.layers) / chunk.layers
-
-    def _full_saved(self, chunk: Chunk, tokens: Tokens, sizes: Mapping[Block, Saved]) -> float:
-        """Bytes that one micro batch leaves in one chunk under full recomputation."""
-        saved = self._kept_inputs(chunk) * self.element * tokens.outside * self.shape.hidden_size
-        rest = self._kept_whole(chunk)
-        return saved + (rest * sum(count * sizes[block].full for block, count in chunk.blocks.items()) if rest else 0.0)
 
     def _kept_inputs(self, chunk: Chunk) -> int:
         """Layer inputs that full recomputation keeps; prediction depths are recomputed too."""
@@ -288,16 +311,15 @@ class ActivationModel:
             return min(layers, chunk.layers) * whole / chunk.layers
         return max((sizes[block].full - sizes[block].kept for block in chunk.blocks), default=0.0)
 
-    def _loss(self, chunk: Chunk, tokens: Tokens) -> tuple[float, float]:
-        """Return (peak of logits and loss, bytes saved by the final norm) of a chunk that has the output layer."""
-        if not chunk.output:
+    def _loss(self, outputs: int, tokens: Tokens) -> tuple[float, float]:
+        """Return (peak of logits and loss, bytes saved by the final norm) of a chunk with so many output layers."""
+        if not outputs:
             return 0.0, 0.0
         entries = tokens.inside * padded_vocab(self.shape, tokens.tp) / tokens.tp
         each = LOSS_BYTES[self.policy.cross_entropy] + (2.0 if self.element == 4.0 else 0.0)
         head = 2 * self.element * tokens.outside * self.shape.hidden_size
-        depths = 1 + chunk.mtp_layers
-        peak = entries * each + (depths - 1) * entries * 4.0
+        peak = entries * each + (outputs - 1) * entries * 4.0
         if self.policy.cross_entropy == "in_place":
             # Beside the logits' gradient stand the weight's (or its placeholder) and the hidden states', scaled and not.
             peak += self.element * self.shape.hidden_size * (padded_vocab(self.shape, tokens.tp) / tokens.tp + 3 * tokens.inside)
-        return peak, head * depths
+        return peak, head * outputs

@@ -11,6 +11,8 @@ Error: none against traced models without FSDP (their buffers are padded by less
 
 from __future__ import annotations
 
+from collections import Counter
+
 from autorecipe.estimate.adapters import adapter_parameters
 from autorecipe.estimate.stages import Chunk, Pipeline, StagePlan
 from autorecipe.record import dataclass
@@ -78,13 +80,18 @@ class RankCounter:
     Args:
         shape: the model.
         adapters: low-rank adapters on frozen weights, or None.
+
+    `blocks` counts each kind of block in the whole model, prediction depths included.
     """
 
     def __init__(self, shape: ModelShape, adapters: Adapters | None) -> None:
         self.shape = shape
         self.adapters = adapters
         self.mtp_blocks = mtp_blocks(shape) if shape.mtp_num_layers else ()
-        self.kinds = frozenset(block for layer in layer_blocks(shape) for block in layer).union(self.mtp_blocks)
+        self.blocks = Counter(block for layer in layer_blocks(shape) for block in layer)
+        for block in self.mtp_blocks:
+            self.blocks[block] += shape.mtp_num_layers
+        self.kinds = frozenset(self.blocks)
         self._parameters = {block: block_parameters(shape, block) for block in self.kinds}
         self._mtp = multi_token_extra(shape)
         self._shares: dict[tuple[Block, int, int, int], tuple[float, float, float, float, float]] = {}

@@ -86,6 +86,8 @@ class TimeModel:
         self.blocks = BlockTimes(kernels or KernelTimes(shape, policy=policy, gpu=gpu, c=self.c), policy=policy)
         self.step = StepTimes(self.memory.counter, policy=policy, gpu=gpu, c=self.c)
         self._work: dict[Pipeline, _Work] = {}
+        self._whole: dict[Tokens, float] = {}
+        self._jitters: dict[int, float] = {}
 
     def step_seconds(self, layout: Layout, batch: Batch, world_size: int) -> float:
         """Return the expected step time."""
@@ -101,6 +103,27 @@ class TimeModel:
         work = microbatches_of(layout, batch, world_size) * (forward + backward) + (layout.pp - 1) / layout.vp * average
         once = sync + self.step.optimizer(layout, world_size, pipeline) + self.c.step_seconds
         return (work + once) * (1.0 + self._jitter(world_size))
+
+    def bound_of(self, layout: Layout, microbatches: int, world_size: int, tokens: Tokens) -> float:
+        """Return seconds that no step of a layout gets below, without looking at its stages (positional on purpose).
+
+        Formula: (m + (PP - 1) / VP) x seconds of all layers / PP x jitter: the slowest stage is no faster than the average one,
+        and transfers, reductions and the optimizer take no less than nothing. Evidence: derived; tested against `seconds_of`.
+        """
+        whole = self._whole.get(tokens)
+        if whole is None:
+            whole = self._whole[tokens] = self._all_layers(tokens) * (1.0 - 1e-9)
+        factor = self._jitters.get(world_size)
+        if factor is None:
+            factor = self._jitters[world_size] = 1.0 + self._jitter(world_size)
+        return (microbatches + (layout.pp - 1) / layout.vp) * whole / layout.pp * factor
+
+    def _all_layers(self, tokens: Tokens) -> float:
+        """Return forward and backward seconds of one micro batch on all stages together, or less."""
+        recompute = self.policy.recompute
+        repeats = 1.0 if recompute.is_full and recompute.method != "block" else 0.0
+        layers = sum(count * self.blocks.of(block, tokens, repeats).total for block, count in self.memory.counter.blocks.items())
+        return layers + (1 + self.shape.mtp_num_layers) * self.blocks.head(tokens).total
 
     def breakdown(self, layout: Layout, batch: Batch, world_size: int, pipeline: Pipeline | None = None) -> StepBreakdown:
         """Return the same step by part."""

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from autorecipe.record import dataclass
+from typing import NamedTuple
+
 from autorecipe.schema.batch import Batch
 from autorecipe.schema.estimate import ExecutionPolicy
 from autorecipe.schema.layout import Layout
 from autorecipe.schema.model import ModelShape
 
 
-@dataclass(frozen=True)
-class Tokens:
-    """Token counts of one rank for one micro batch, and the sizes that attention needs.
+class Tokens(NamedTuple):
+    """Token counts of one rank for one micro batch, and the sizes that attention needs; a tuple, since searches key on it.
 
     Attributes:
         inside: tokens inside tensor-parallel regions, micro batch x sequence / CP.

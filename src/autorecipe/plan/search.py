@@ -3,7 +3,8 @@
 Formula: candidates = legal points x recomputation settings. For each point the cheapest recomputation that fits is found
 first; heavier settings of the same point are never faster and are counted as dominated. A layout whose resident bytes alone
 do not fit is dropped with all its micro batch sizes; a micro batch size that cannot fit under any recomputation drops the
-larger ones.
+larger ones. Memory is worked out for every candidate, step times in the order of their lower bounds (`TimeModel.bound_of`),
+until no bound left is below the slowest time kept and none could lie on the Pareto front.
 Source: exhaustive enumeration; memory and time from the estimators.
 Evidence: derived.
 Start reading at `search`.
@@ -11,6 +12,7 @@ Start reading at `search`.
 
 from __future__ import annotations
 
+import bisect
 import heapq
 import time
 from collections.abc import Callable, Sequence
@@ -20,7 +22,7 @@ from typing import NamedTuple
 from autorecipe.estimate.stages import Pipeline
 from autorecipe.plan.coster import Coster, Scored
 from autorecipe.plan.space import Cell, Space, recompute_options
-from autorecipe.record import dataclass, field
+from autorecipe.record import dataclass, field, replace
 from autorecipe.schema.estimate import Recompute, Verdict
 from autorecipe.schema.plan import Candidate, PlanRequest, SearchCount
 
@@ -45,7 +47,7 @@ class SearchResult:
 
 
 class _Found(NamedTuple):
-    """A costed candidate before it is worth an object of its own; compares by time, then memory."""
+    """A candidate before it is worth an object of its own, with its step time or what that does not get below."""
 
     seconds: float
     peak: float
@@ -100,13 +102,16 @@ def search(
         at_risk=len(tally.at_risk),
         fitting=len(tally.fitting),
         dominated=tally.dominated,
-        seconds=time.perf_counter() - started,
+        seconds=0.0,
     )
     nearest = tally.nearest
+    fitting = _time_best(tally.fitting, coster, keep, with_front=True)
+    at_risk = _time_best(tally.at_risk, coster, keep, with_front=False)
+    count = replace(count, seconds=time.perf_counter() - started)
     return SearchResult(
-        fitting=_ranked(tally.fitting, keep, Verdict.FITS),
-        at_risk=_ranked(tally.at_risk, keep, Verdict.AT_RISK),
-        pareto=_pareto(tally.fitting),
+        fitting=_ranked(fitting, keep, Verdict.FITS),
+        at_risk=_ranked(at_risk, keep, Verdict.AT_RISK),
+        pareto=_pareto(fitting),
         nearest=_scored(nearest, Verdict.OOM) if nearest else None,
         count=count,
     )
@@ -134,7 +139,8 @@ class _Costing:
     def __init__(self, coster: Coster, options: tuple[Recompute, ...], *, fsdp: bool, tally: _Tally) -> None:
         self.coster, self.options, self.fsdp, self.tally = coster, options, fsdp, tally
         self.memory = [coster.memory_model(option, fsdp=fsdp) for option in options]
-        self.time = [coster.time_model(option, fsdp=fsdp) for option in options]
+        # Recomputation only adds work, so the lightest setting bounds them all.
+        self.lightest = coster.time_model(options[0], fsdp=fsdp)
 
     def cost(self, cell: Cell) -> None:
         """Cost the micro batch sizes and recomputation settings of one layout, smallest micro batch first.
@@ -143,38 +149,46 @@ class _Costing:
         """
         pipeline = self.coster.pipeline(cell.layout.pp, cell.layout.vp, cell.split)
         resident = self.memory[0].resident_by_stage(cell.layout, self.coster.world, pipeline)
-        may_fit = self.coster.limits(cell.layout)[1]
-        known_to_fit = max(resident) <= may_fit
+        limits = self.coster.limits(cell.layout)
+        known_to_fit = max(resident) <= limits[1]
         for index, (size, microbatches) in enumerate(cell.sizes):
-            if not known_to_fit or not self._cost_size(cell, size, microbatches, pipeline, resident):
+            if not known_to_fit or not self._cost_size(cell, size, microbatches, pipeline, resident, limits):
                 self.tally.oom += len(self.options) * (len(cell.sizes) - index)
                 self._note_nearest(cell, size, microbatches, pipeline, resident)
                 return
 
-    def _cost_size(self, cell: Cell, size: int, microbatches: int, pipeline: Pipeline, resident: tuple[float, ...]) -> bool:
+    def _cost_size(
+        self,
+        cell: Cell,
+        size: int,
+        microbatches: int,
+        pipeline: Pipeline,
+        resident: tuple[float, ...],
+        limits: tuple[float, float],
+    ) -> bool:
         """Cost one micro batch size, recomputation from the lightest on until one fits; return whether any may fit."""
         layout, coster, tally = cell.layout, self.coster, self.tally
-        fits, may_fit = coster.limits(layout)
-        tokens, batch = coster.tokens(layout, size), coster.batch(size)
-        peaks = [self.memory[0].peak_of(resident, pipeline, tokens, microbatches)]
-        if peaks[0] > fits:
-            if self.memory[-1].floor_of(resident, pipeline, tokens, microbatches) > may_fit:
+        fits, may_fit = limits
+        tokens = coster.tokens(layout, size)
+        at_risk: list[_Found] = []
+        bound = 0.0
+        for number, memory in enumerate(self.memory):
+            peak = memory.peak_of(resident, pipeline, tokens, microbatches)
+            if peak <= may_fit:
+                bound = bound or self.lightest.bound_of(layout, microbatches, coster.world, tokens)
+                found = _Found(bound, peak, cell, size, microbatches, self.options[number], self.fsdp)
+                if peak <= fits:
+                    tally.fitting.append(found)
+                    tally.at_risk += at_risk
+                    tally.oom += number - len(at_risk)
+                    tally.dominated += len(self.options) - number - 1
+                    return True
+                at_risk.append(found)
+            elif not number and self.memory[-1].floor_of(resident, pipeline, tokens, microbatches) > may_fit:
                 return False
-            peaks += [model.peak_of(resident, pipeline, tokens, microbatches) for model in self.memory[1:]]
-            if min(peaks) > may_fit:
-                return False
-        for number, peak in enumerate(peaks):
-            if peak > may_fit:
-                tally.oom += 1
-                continue
-            seconds = self.time[number].seconds_of(layout, batch, coster.world, pipeline, tokens)
-            found = _Found(seconds, peak, cell, size, microbatches, self.options[number], self.fsdp)
-            if peak <= fits:
-                tally.fitting.append(found)
-                tally.dominated += len(self.options) - number - 1
-                break
-            tally.at_risk.append(found)
-        return True
+        tally.at_risk += at_risk
+        tally.oom += len(self.options) - len(at_risk) if at_risk else 0
+        return bool(at_risk)
 
     def _note_nearest(self, cell: Cell, size: int, microbatches: int, pipeline: Pipeline, resident: tuple[float, ...]) -> None:
         """Remember what comes closest to fitting, as long as nothing fits."""
@@ -186,6 +200,59 @@ class _Costing:
             peak = model.peak_of(resident, pipeline, tokens, microbatches)
             if tally.nearest is None or peak < tally.nearest.peak:
                 tally.nearest = _Found(float("inf"), peak, cell, size, microbatches, option, self.fsdp)
+
+
+def _time_best(bounded: list[_Found], coster: Coster, keep: int, *, with_front: bool) -> list[_Found]:
+    """Return candidates with their step times, among them the `keep` fastest and (where asked for) the Pareto front.
+
+    Candidates are timed in the order of their bounds. One is left out when as many as are kept are faster than its bound, and
+    a timed one needs no more memory and is no slower than its bound.
+    """
+    timed: list[_Found] = []
+    slowest_kept: list[float] = []  # A heap of the negated times of the fastest `keep`.
+    front = _Front()
+    for item in sorted(bounded, key=itemgetter(0, 1)):
+        is_slow = len(slowest_kept) == keep and item.seconds > -slowest_kept[0]
+        if is_slow and not with_front:
+            break
+        if is_slow and front.beats(item):
+            continue
+        layout = item.cell.layout
+        pipeline = coster.pipeline(layout.pp, layout.vp, item.cell.split)
+        batch, tokens = coster.batch(item.micro_batch_size), coster.tokens(layout, item.micro_batch_size)
+        model = coster.time_model(item.recompute, fsdp=item.fsdp)
+        item = item._replace(seconds=model.seconds_of(layout, batch, coster.world, pipeline, tokens))
+        timed.append(item)
+        front.add(item)
+        if len(slowest_kept) < keep:
+            heapq.heappush(slowest_kept, -item.seconds)
+        else:
+            heapq.heappushpop(slowest_kept, -item.seconds)
+    return timed
+
+
+class _Front:
+    """The Pareto front of what was timed so far: times rising, peaks falling."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+        self.peaks: list[float] = []
+
+    def beats(self, item: _Found) -> bool:
+        """Whether a member is no slower than the bound of an item and needs no more memory."""
+        index = bisect.bisect_right(self.seconds, item.seconds)
+        return index > 0 and self.peaks[index - 1] <= item.peak
+
+    def add(self, item: _Found) -> None:
+        """Add an item where nothing beats it; drop what it beats."""
+        if self.beats(item):
+            return
+        index = bisect.bisect_left(self.seconds, item.seconds)
+        end = index
+        while end < len(self.peaks) and self.peaks[end] >= item.peak:
+            end += 1
+        self.seconds[index:end] = [item.seconds]
+        self.peaks[index:end] = [item.peak]
 
 
 def _ranked(found: list[_Found], keep: int, verdict: Verdict) -> tuple[Scored, ...]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from autorecipe.plan.splits import choose_split, head_layers
 from autorecipe.record import dataclass, field
@@ -35,6 +36,15 @@ class Cell:
     layout: Layout
     split: StageSplit
     sizes: tuple[tuple[int, int], ...]
+
+
+class _Schedules(NamedTuple):
+    """What DP and PP leave of VP, splits and micro batch sizes, and how many combinations were legal and refused."""
+
+    choices: tuple[tuple[int, tuple[StageSplit, ...], tuple[tuple[int, int], ...]], ...]
+    legal: int
+    refused: int
+    illegal: Counter[str]
 
 
 @dataclass
@@ -68,6 +78,7 @@ class Space:
             # Packed samples carry their own boundaries and come one at a time (rule PCK001).
             self.mbs_values = [1]
         self.vp_values = [size for size in range(1, shape.num_layers + 1) if size <= 16]
+        self._schedules: dict[tuple[int, int], _Schedules] = {}
         self.head = round(head_layers(shape, self.request.batch.seq_length), 2)
 
     def walk(self) -> Iterator[Cell]:
@@ -135,34 +146,48 @@ class Space:
 
     def _batch_axes(self, tp: int, pp: int, cp: int, ep: int, etp: int) -> Iterator[Cell]:
         dp = self.world // (tp * pp * cp)
+        found = self._schedules.get((dp, pp))
+        if found is None:
+            found = self._schedules[(dp, pp)] = self._schedule(dp, pp)
+        self.considered += found.legal + found.refused
+        self.legal += found.legal
+        for reason, count in found.illegal.items():
+            self.illegal[reason] += count
+        for vp, splits, sizes in found.choices:
+            layout = Layout(tp=tp, pp=pp, vp=vp, cp=cp, ep=ep, etp=etp, sequence_parallel=tp > 1)
+            for split in splits:
+                yield Cell(layout, split, sizes)
+
+    def _schedule(self, dp: int, pp: int) -> _Schedules:
+        """Return what DP and PP leave of VP, splits and micro batch sizes."""
+        illegal: Counter[str] = Counter()
+        choices, count = [], 0
         for vp in self.vp_values if pp > 1 else (1,):
             splits = self.splits(pp, vp)
             if not splits:
-                self._refuse("layers do not split over PP x VP", len(self.mbs_values))
+                illegal["layers do not split over PP x VP"] += len(self.mbs_values)
                 continue
-            layout = Layout(tp=tp, pp=pp, vp=vp, cp=cp, ep=ep, etp=etp, sequence_parallel=tp > 1)
-            sizes = self._sizes(dp, pp, vp, times=len(splits))
+            sizes = self._sizes(dp, pp, vp, illegal, times=len(splits))
+            count += len(splits) * len(sizes)
             if sizes:
-                for split in splits:
-                    yield Cell(layout, split, sizes)
+                choices.append((vp, splits, sizes))
         if pp == 1:
-            self._refuse("VP without pipeline stages", (len(self.vp_values) - 1) * len(self.mbs_values))
+            illegal["VP without pipeline stages"] += (len(self.vp_values) - 1) * len(self.mbs_values)
+        return _Schedules(tuple(choices), count, sum(illegal.values()), illegal)
 
-    def _sizes(self, dp: int, pp: int, vp: int, *, times: int) -> tuple[tuple[int, int], ...]:
-        """Return (micro batch size, micro batches) of every legal size; each counts once for each split."""
+    def _sizes(self, dp: int, pp: int, vp: int, illegal: Counter[str], *, times: int) -> tuple[tuple[int, int], ...]:
+        """Return (micro batch size, micro batches) of every legal size; the others count once for each split."""
         gbs = self.request.batch.global_batch_size
         sizes = []
         for mbs in self.mbs_values:
             if not legal.batch_fits(gbs, mbs, dp):
-                self._refuse("global batch is not a multiple of MBS x DP", times)
+                illegal["global batch is not a multiple of MBS x DP"] += times
                 continue
             microbatches = gbs // (mbs * dp)
             if not legal.microbatches_fit(microbatches, pp, vp):
-                self._refuse("too few micro batches, or a wrong number, for the interleaved schedule", times)
+                illegal["too few micro batches, or a wrong number, for the interleaved schedule"] += times
                 continue
             sizes.append((mbs, microbatches))
-        self.considered += times * len(sizes)
-        self.legal += times * len(sizes)
         return tuple(sizes)
 
     def splits(self, pp: int, vp: int) -> tuple[StageSplit, ...]:

@@ -111,6 +111,15 @@ def test_search_equals_brute_force_on_small_spaces(request):
         beaten = [one for one in fits if one.seconds <= scored.seconds and one.peak <= scored.peak]
         is_best = all((one.seconds, one.peak) == (scored.seconds, scored.peak) for one in beaten)
         assert ((scored.seconds, scored.peak) in front) == is_best
+    coster = Coster(request)
+    lightest = coster.time_model(recompute_options(request.shape, request.policy)[0], fsdp=False)
+    for scored in fits + may_fit:
+        layout, tokens = scored.candidate.layout, coster.tokens(scored.candidate.layout, scored.candidate.micro_batch_size)
+        assert lightest.bound_of(layout, scored.num_microbatches, coster.world, tokens) <= scored.seconds
+    few = search(request, keep=2)
+    assert [scored.seconds for scored in few.fitting] == [scored.seconds for scored in found.fitting[:2]]
+    assert [scored.seconds for scored in few.at_risk] == [scored.seconds for scored in found.at_risk[:2]]
+    assert few.pareto == found.pareto
 
 
 @pytest.mark.parametrize("question", [DENSE, MOE], ids=["dense", "moe"])
