@@ -6,6 +6,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from autorecipe.api.refusals import add_refusals
 from autorecipe.catalog.store import Catalog, open_catalog
 from autorecipe.config.overrides import parse_overrides
 from autorecipe.config.resolve import resolve_config
@@ -16,10 +17,11 @@ from autorecipe.schema.run import RunConfig
 from autorecipe.schema.translation import Translation
 from autorecipe.schema.value import FieldValue
 from autorecipe.translate.arguments import parse_arguments
-from autorecipe.translate.effective import effective_of
+from autorecipe.translate.effective import derive_effective, effective_of
 from autorecipe.translate.forms import Words, read_yaml, words_of_namespace
 from autorecipe.translate.mapping import MappingTable, load_mapping
 from autorecipe.translate.reference import render_reference
+from autorecipe.translate.render import override_texts
 from autorecipe.translate.saved_args import load_saved_args
 from autorecipe.translate.shell.script import read_script
 from autorecipe.translate.to_bridge import translate_to_bridge
@@ -48,6 +50,38 @@ class MlmSource:
     checkpoint: Path | None = None
     variables: Mapping[str, str] | None = None
     script_arguments: Sequence[str] | None = None
+
+
+_SHELLS = ("bash", "sh", "sbatch", "source", ".")
+_SCRIPTS = (".sh", ".bash", ".slurm", ".sbatch")
+_YAML = (".yaml", ".yml")
+
+
+def source_of_words(words: Sequence[str], *, variables: Mapping[str, str] | None = None) -> MlmSource:
+    """Return what a command line without a source option means: options, or a file to read in place of them.
+
+    Args:
+        words: `--num-layers 2 ...`, `torchrun pretrain_gpt.py --num-layers 2 ...`, `run.sh [ARGUMENT ...]` or `model.yaml`.
+        variables: values for what a script takes from outside.
+
+    Raises:
+        UsageError: no word, or words of which none is an option and the first no such file.
+    """
+    rest = words[1:] if words and words[0] in _SHELLS else words
+    path = Path(rest[0]) if rest else Path()
+    if path.suffix in (*_SCRIPTS, *_YAML) and path.is_file():
+        if path.suffix in _SCRIPTS:
+            return MlmSource(script=path, variables=variables, script_arguments=rest[1:] or None)
+        if len(rest) > 1:
+            raise UsageError(f"{path} holds the options; {' '.join(rest[1:])} beside it would be a second source")
+        return MlmSource(yaml=path)
+    if any(word.startswith("--") and word != "--" for word in words):
+        return MlmSource(words=words)
+    forms = "options after --, --script FILE, --yaml FILE or --checkpoint FILE"
+    if not words:
+        raise UsageError(f"nothing to translate: give {forms}")
+    missing = f" and {path} is no file here" if path.suffix in (*_SCRIPTS, *_YAML) else ""
+    raise UsageError(f"nothing to translate: no option in {' '.join(words)!r}{missing}; give {forms}")
 
 
 @functools.lru_cache(maxsize=4)
@@ -88,6 +122,9 @@ def to_bridge(
         return resolve_config(target, schema, overrides, world_size=gpus if gpus is not None else parsed.world_size)
 
     translation = translate_to_bridge(parsed, mapping, resolve, schema, recipe=recipe, world_size=gpus, conditional=conditional)
+    original = derive_effective(parsed, mapping.table, world_size=gpus)
+    if not translation.problems:
+        translation = add_refusals(translation, resolve(override_texts(translation)), original, mapping)
     return replace(translation, notes=(*words.notes, *translation.notes))
 
 
@@ -159,6 +196,8 @@ def _read_script(
             )
         )
     notes = [f"{path.name}: {text}" for text in reading.unresolved]
+    if arguments and read_script(_text_of(path), variables=variables).words == reading.words:
+        notes.append(f"{path.name} does not read its arguments: {' '.join(arguments)} changes nothing")
     if reading.num_commands > 1:
         notes.append(f"{path.name}: {reading.num_commands} commands take options; the one with the most is translated")
     if reading.environment:

@@ -60,37 +60,40 @@ def to_bridge_command(
 
     \b
     autorecipe translate to-bridge -- --num-layers 32 --hidden-size 4096 --bf16 --swiglu
+    autorecipe translate to-bridge pretrain.sh
     autorecipe translate to-bridge --script pretrain.sh --var CHECKPOINT_PATH=/ckpt
     autorecipe translate to-bridge --script pretrain.sh -- FIRST_ARGUMENT SECOND_ARGUMENT
 
     Exit status 1 when an option that changes the training has no counterpart, or Megatron-LM itself would refuse the options.
     """
-    from autorecipe.api.translate import MlmSource, load_mlm_mapping, recipe_module, to_bridge
+    from autorecipe.api.translate import MlmSource, load_mlm_mapping, recipe_module, source_of_words, to_bridge
     from autorecipe.translate.render import render_recipe_text
 
-    is_words = not (script or yaml_file or checkpoint)
     if arguments and (yaml_file or checkpoint):
         raise click.UsageError("give options after -- or a file, not both")
-    if variables and script is None:
-        raise click.UsageError("--var gives values to a script; there is none (--script FILE)")
     pairs = [text.partition("=") for text in variables]
     wrong = [text for text, (key, separator, _) in zip(variables, pairs, strict=True) if not key or not separator]
     if wrong:
         raise click.UsageError(f"--var takes NAME=VALUE, not {', '.join(map(repr, wrong))}")
-    source = MlmSource(
-        words=arguments if is_words else None,
-        script=script,
-        yaml=yaml_file,
-        checkpoint=checkpoint,
-        variables={key: value for key, _, value in pairs},
-        script_arguments=arguments if script and arguments else None,
-    )
+    values = {key: value for key, _, value in pairs}
+    if script or yaml_file or checkpoint:
+        source = MlmSource(
+            script=script,
+            yaml=yaml_file,
+            checkpoint=checkpoint,
+            variables=values,
+            script_arguments=arguments if script and arguments else None,
+        )
+    else:
+        source = source_of_words(arguments, variables=values)
+    if variables and source.script is None:
+        raise click.UsageError("--var gives values to a script; there is none (--script FILE)")
     translation = to_bridge(source, recipe=recipe, release=release, gpus=gpus)
     if output_format == "text" and form == "recipe":
         click.echo(render_recipe_text(translation, name=name, base_module=recipe_module(recipe, release=release)), nl=False)
         _account_on_stderr(translation)
     else:
-        _print(translation, form, output_format, load_mlm_mapping(release), given=arguments if is_words else ())
+        _print(translation, form, output_format, load_mlm_mapping(release), given=tuple(source.words or ()))
     return _finish(translation, allow_unmapped=allow_unmapped)
 
 

@@ -41,6 +41,12 @@ UNDECLARED = "undeclared"
 """Type of the paths that recipes set and no class declares: attributes written anyway, and keys of dictionaries."""
 
 
+BEYOND_ANNOTATION = {"model.position_embedding_type": ("none", "mrope")}
+"""Values that a field takes although its annotation does not name them. Bridge checks no annotation of an override
+(megatron/bridge/training/utils/omegaconf_utils.py @ 0.6.2) and hands these to core's GPTModel, which names them itself
+(megatron/core/models/gpt/gpt_model.py:105 @ core 0.19.2)."""
+
+
 class KeyKind(enum.StrEnum):
     """What a key names."""
 
@@ -108,6 +114,8 @@ def _locate_in_holder(path: str, schema: ConfigSchema) -> Located | None:
 def spec_of(declared: ConfigField) -> TypeSpec:
     """Return the parsed type; a field whose default is None accepts null whatever its annotation says."""
     spec = parse_annotation(declared.type)
+    if spec.kind == "literal" and declared.path in BEYOND_ANNOTATION:
+        spec = TypeSpec("literal", choices=(*spec.choices, *BEYOND_ANNOTATION[declared.path]))
     if declared.default is None and spec.first("none", "any") is None:
         return TypeSpec("union", (*spec.members(), TypeSpec("none")))
     return spec

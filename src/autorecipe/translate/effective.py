@@ -123,6 +123,8 @@ def _deprecated(config: MlmConfig) -> None:
     for dest, implementation in (("enable_cuda_graph", "local"), ("external_cuda_graph", "transformer_engine")):
         if config.on(dest):
             config.derive("cuda_graph_impl", implementation, f"--{dest.replace('_', '-')} stands for it")
+    if config.get("no_weight_decay_cond_type") == "apply_wd_to_qk_layernorm":
+        config.derive("apply_wd_to_qk_layernorm", True, "--no-weight-decay-cond-type stands for it")
     if config.get("hybrid_override_pattern") is not None:
         config.derive("hybrid_layer_pattern", config.get("hybrid_override_pattern"), "--hybrid-override-pattern stands for it")
     if config.get("encoder_seq_length") is not None and config.get("seq_length") is None:
@@ -148,7 +150,7 @@ def _world(config: MlmConfig) -> None:
 
 
 def _parallel(config: MlmConfig) -> None:
-    """Source: megatron/training/arguments.py:588, :1436, :1658 @ core 0.19.2."""
+    """Source: megatron/training/arguments.py:588, :1301, :1436 @ core 0.19.2."""
     tp, ep = config.size("tensor_model_parallel_size"), config.size("expert_model_parallel_size")
     if config.get("expert_tensor_parallel_size") is None:
         config.derive("expert_tensor_parallel_size", tp, "unset means the tensor parallel size in Megatron-LM")
@@ -164,8 +166,8 @@ def _parallel(config: MlmConfig) -> None:
     seq, cp = config.number("seq_length"), config.size("context_parallel_size")
     if seq is not None and cp > 1 and seq % (2 * cp):
         config.refuse("MLM-CP-01", f"sequence length {seq} is not a multiple of 2 x CP = {2 * cp}", path="--seq-length")
-    if seq is not None and cp > 1 and config.on("create_attention_mask_in_dataloader"):
-        config.derive("create_attention_mask_in_dataloader", False, "Megatron-LM makes no mask in the data loader with CP")
+    if config.on("dataloader_inter_document_masking") and config.on("create_attention_mask_in_dataloader"):
+        config.derive("create_attention_mask_in_dataloader", False, "no mask beside --dataloader-inter-document-masking")
 
 
 def _model(config: MlmConfig) -> None:

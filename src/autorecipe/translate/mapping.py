@@ -27,10 +27,11 @@ from autorecipe.translate.corpus import DATA_RULES
 from autorecipe.translate.effective import MlmConfig
 from autorecipe.translate.parallel import PARALLEL_RULES
 from autorecipe.translate.precision import DTYPE_DESTS, PRECISION_RULES, dtype_rule
+from autorecipe.translate.profiling import PROFILING_RULES
 from autorecipe.translate.rule import BridgeView, Cell, Rule
 from autorecipe.translate.schedule import SCHEDULE_RULES
 
-SPECIAL_RULES = (*ARCHITECTURE_RULES, *PARALLEL_RULES, *PRECISION_RULES, *SCHEDULE_RULES, *DATA_RULES)
+SPECIAL_RULES = (*ARCHITECTURE_RULES, *PARALLEL_RULES, *PRECISION_RULES, *SCHEDULE_RULES, *DATA_RULES, *PROFILING_RULES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,7 +77,12 @@ class Entry:
 
     def acts(self, config: MlmConfig) -> bool:
         """Return whether the option acts in a configuration."""
-        return CONDITIONS[self.note.when](config) if self.note.when else True
+        return CONDITIONS[self.note.when].holds(config) if self.note.when else True
+
+    @property
+    def needs(self) -> str:
+        """What has to be given for the option to act; empty where it always does."""
+        return CONDITIONS[self.note.when].needs if self.note.when else ""
 
 
 @dataclass(frozen=True)

@@ -75,8 +75,20 @@ def _recompute_backward(view: BridgeView) -> dict[str, FieldValue]:
 
 
 def _graphs_forward(config: MlmConfig) -> list[Cell]:
+    """Source of what Bridge refuses: src/megatron/bridge/utils/cuda_graph.py:149 @ Megatron-Bridge 067f987d."""
     dests = ("cuda_graph_impl", "enable_cuda_graph", "external_cuda_graph")
-    return [Cell("model.cuda_graph_impl", config.get("cuda_graph_impl"), dests, config.derived.get("cuda_graph_impl", ""))]
+    kind = config.get("cuda_graph_impl")
+    scopes = config.get("cuda_graph_modules") or config.get("cuda_graph_scope_deprecated") or []
+    if kind == "local" and "full_iteration" not in [enum_member(item) for item in _listed(scopes)]:
+        note = "Bridge has local graphs only for a full iteration (`--cuda-graph-impl full_iteration`); none are written"
+        for dest in (*dests, "cuda_graph_modules", "cuda_graph_scope_deprecated"):
+            config.remark(dest, Status.UNMAPPED, note)
+        return [Cell("model.cuda_graph_impl", "none", dests, note, quiet=True)]
+    return [Cell("model.cuda_graph_impl", kind, dests, config.derived.get("cuda_graph_impl", ""))]
+
+
+def _listed(value: FieldValue) -> list[FieldValue]:
+    return list(value) if isinstance(value, list | tuple) else [value]
 
 
 def _graphs_backward(view: BridgeView) -> dict[str, FieldValue]:
@@ -87,6 +99,8 @@ def _graphs_backward(view: BridgeView) -> dict[str, FieldValue]:
 def _modules_forward(config: MlmConfig) -> list[Cell]:
     dests = ("cuda_graph_modules", "cuda_graph_scope_deprecated")
     value = config.get("cuda_graph_modules") or config.get("cuda_graph_scope_deprecated")
+    if config.remarks.get("cuda_graph_modules"):
+        return []  # the graphs themselves are not written
     return [Cell("model.cuda_graph_modules", value, dests)] if value else []
 
 

@@ -81,14 +81,17 @@ _DECAY = ("weight_decay", "start_weight_decay", "end_weight_decay", "weight_deca
 
 def _decay_forward(config: MlmConfig) -> list[Cell]:
     why = "Bridge applies the scheduler's decay at every step; optimizer.weight_decay alone does nothing"
-    style = config.get("weight_decay_incr_style")
-    ends = ("weight_decay", "start_weight_decay"), ("weight_decay", "end_weight_decay")
-    return [
-        Cell("scheduler.start_weight_decay", config.get("start_weight_decay"), ends[0], why),
-        Cell("scheduler.end_weight_decay", config.get("end_weight_decay"), ends[1], why),
-        Cell("optimizer.weight_decay", config.get("weight_decay"), ("weight_decay",), "does not act; kept equal", inert=True),
+    style, decay = config.get("weight_decay_incr_style"), config.get("weight_decay")
+    constant = style == "constant"
+    start, end = (("weight_decay",) if constant else (f"{name}_weight_decay",) for name in ("start", "end"))
+    cells = [
+        Cell("scheduler.start_weight_decay", config.get("start_weight_decay"), start, why),
+        Cell("scheduler.end_weight_decay", config.get("end_weight_decay"), end, why),
         Cell("scheduler.weight_decay_incr_style", style, ("weight_decay_incr_style",)),
     ]
+    if constant:
+        cells.append(Cell("optimizer.weight_decay", decay, ("weight_decay",), "does not act; kept equal", inert=True))
+    return cells
 
 
 def _decay_backward(view: BridgeView) -> dict[str, FieldValue]:
@@ -101,7 +104,49 @@ def _decay_backward(view: BridgeView) -> dict[str, FieldValue]:
     return values
 
 
+def _saved_forward(config: MlmConfig) -> list[Cell]:
+    use, override = "use_checkpoint_opt_param_scheduler", "override_opt_param_scheduler"
+    dests = (override, use) if config.on(use) else (override,)
+    why = "recipes override the checkpoint's schedule, and Bridge refuses both" if config.on(use) else ""
+    return [
+        Cell(f"scheduler.{use}", config.on(use), (use,)),
+        Cell(f"scheduler.{override}", config.on(override), dests, why),
+    ]
+
+
+def _saved_backward(view: BridgeView) -> dict[str, FieldValue]:
+    names = ("use_checkpoint_opt_param_scheduler", "override_opt_param_scheduler")
+    return {name: view.on(f"scheduler.{name}") for name in names if view.knows(f"scheduler.{name}")}
+
+
+def _norms_forward(config: MlmConfig) -> list[Cell]:
+    dests = ("apply_wd_to_qk_layernorm", "no_weight_decay_cond_type")
+    decays = config.on("apply_wd_to_qk_layernorm")
+    return [Cell("optimizer.apply_wd_to_qk_layernorm", decays, dests, config.derived.get("apply_wd_to_qk_layernorm", ""))]
+
+
+def _norms_backward(view: BridgeView) -> dict[str, FieldValue]:
+    path = "optimizer.apply_wd_to_qk_layernorm"
+    return {"apply_wd_to_qk_layernorm": view.on(path)} if view.knows(path) else {}
+
+
 SCHEDULE_RULES = (
+    Rule(
+        name="schedule of a checkpoint",
+        dests=("use_checkpoint_opt_param_scheduler", "override_opt_param_scheduler"),
+        paths=("scheduler.use_checkpoint_opt_param_scheduler", "scheduler.override_opt_param_scheduler"),
+        status=Status.SAME,
+        forward=_saved_forward,
+        backward=_saved_backward,
+    ),
+    Rule(
+        name="decay of query and key norms",
+        dests=("apply_wd_to_qk_layernorm", "no_weight_decay_cond_type"),
+        paths=("optimizer.apply_wd_to_qk_layernorm",),
+        status=Status.SAME,
+        forward=_norms_forward,
+        backward=_norms_backward,
+    ),
     Rule(
         name="length and warmup",
         dests=_LENGTH,

@@ -22,7 +22,7 @@ from autorecipe.translate.arguments import Given, ParsedArguments
 from autorecipe.translate.effective import REQUIRED, MlmConfig, derive_effective
 from autorecipe.translate.mapping import Entry, MappingTable
 from autorecipe.translate.rule import BridgeView, Cell
-from autorecipe.translate.values import render_value_text, same_value
+from autorecipe.translate.values import same_value
 
 Resolver = Callable[[Sequence[str]], RunConfig]
 """Resolves the target recipe with overrides."""
@@ -59,7 +59,7 @@ def translate_to_bridge(
     base = resolve(())
     refused: dict[str, str] = {}
     problems = list(config.problems)
-    loud = [cell for cell in cells if config.given & set(cell.dests) and not cell.quiet]
+    loud = [cell for cell in cells if _acts_as_given(cell, config, mapping) and not cell.quiet]
     given = [_setting(cell, config, mapping, schema, base, Reason.GIVEN) for cell in loud]
     given = [item for item in given if _acceptable(item, base, schema, refused)]
     current = _resolve(resolve, given, base, problems)
@@ -75,7 +75,7 @@ def translate_to_bridge(
     problems = list(config.problems)
     final = _resolve(resolve, settings, base, problems)
     if final is not base:
-        problems += _not_acting(cells, settings, final, mock=config.on("mock_data"))
+        problems += _not_acting(cells, settings, final)
     outcomes = [_outcome(item, config, mapping, settings, refused) for item in parsed.given]
     outcomes += [_stray(word) for word in parsed.stray]
     outcomes += [_conditional(name, where, mapping) for name, where in conditional]
@@ -179,6 +179,12 @@ def _layer(cell: Cell, mapping: MappingTable, schema: ConfigSchema) -> Layer | N
     return next((mapping.entries[dest].layer for dest in cell.dests if dest in mapping.entries), None)
 
 
+def _acts_as_given(cell: Cell, config: MlmConfig, mapping: MappingTable) -> bool:
+    """Return whether an option that was given decides a cell and acts in this configuration."""
+    given = config.given & set(cell.dests)
+    return any(dest not in mapping.entries or mapping.entries[dest].acts(config) for dest in given)
+
+
 def _implicit_setting(
     cell: Cell, config: MlmConfig, mapping: MappingTable, schema: ConfigSchema, current: RunConfig
 ) -> Setting | None:
@@ -199,9 +205,12 @@ def _implicit_setting(
 def _worth_setting(cell: Cell, config: MlmConfig, entries: Sequence[Entry]) -> bool:
     if any(entry.note.implicit == "never" or not entry.acts(config) for entry in entries):
         return False
-    if cell.value is None and any(dest in (*REQUIRED, *_FROM_RECIPE) for dest in cell.dests):
-        return False
-    return not (cell.path == "dataset.split" and config.on("mock_data"))
+    return not is_open(cell)
+
+
+def is_open(cell: Cell) -> bool:
+    """Return whether a command line leaves a cell to the recipe: an option that has no default and is not given."""
+    return cell.value is None and any(dest in (*REQUIRED, *_FROM_RECIPE) for dest in cell.dests)
 
 
 def default_differs(entry: Entry, defaults: MlmConfig, target: RunConfig) -> bool:
@@ -260,15 +269,13 @@ def _acceptable(setting: Setting, base: RunConfig, schema: ConfigSchema, refused
     return not why
 
 
-def _not_acting(cells: Sequence[Cell], settings: Sequence[Setting], final: RunConfig, *, mock: bool) -> list[Problem]:
+def _not_acting(cells: Sequence[Cell], settings: Sequence[Setting], final: RunConfig) -> list[Problem]:
     by_path = {cell.path: cell for cell in cells}
     found = []
     for setting in settings:
         cell = by_path[setting.name]
         if cell.inert or agrees(cell, final):
             continue
-        if setting.name == "dataset.split" and mock:
-            continue  # made-up data are split evenly by core, whatever either program is told
         origin = final.origins.get(setting.name)
         detail = f" ({origin.detail})" if origin is not None and origin.detail else ""
         found.append(
@@ -311,7 +318,9 @@ def _outcome(
     elif not note:
         whys = [setting.why for setting in settings if setting.name in targets and setting.why]
         note = next((why for why in whys if not why.startswith("does not act")), "")
-    if not targets and not note and status.maps:
+    if not targets and status.maps and dest not in config.remarks and not entry.acts(config):
+        note = f"nothing to write: it acts only {entry.needs}"
+    elif not targets and not note and status.maps:
         note = "nothing to write: it does not act with the other options as they are"
     acts = not same_value(item.value, item.option.default)
     return Outcome(
@@ -347,14 +356,6 @@ def _notes(parsed: ParsedArguments, config: MlmConfig, final: RunConfig) -> list
     if missing:
         flags = ", ".join("--" + dest.replace("_", "-") for dest in missing)
         notes.append(f"Megatron-LM needs {flags} as well; the recipe's values stay")
-    if config.on("mock_data"):
-        split = config.get("split") or "1,1,1"
-        if final.get("dataset.split") not in (UNKNOWN, split):
-            notes.append(
-                f"dataset.split stays {render_value_text(final.get('dataset.split'))} (Megatron-LM with mock data: "
-                f"{split}): only the"
-                " validation and test samples depend on it"
-            )
     if config.get("global_batch_size") is None and config.get("micro_batch_size") is not None:
         notes.append(
             "without --global-batch-size Megatron-LM takes micro batch x data parallel size; say how many GPUs with --gpus"

@@ -87,10 +87,14 @@ def test_launcher_words_give_the_world_size(translate: Any) -> None:
     assert next(item.value for item in translation.settings if item.name == "train.global_batch_size") == 24
 
 
-def test_mock_data_leaves_the_split_alone(translate: Any) -> None:
-    assert not any(setting.name == "dataset.split" for setting in translate("--mock-data").settings)
-    given = {setting.name: setting.value for setting in translate("--mock-data --split 90,5,5").settings}
-    assert given["dataset.split"] == "90,5,5"
+def test_a_split_of_made_up_data_is_accounted_for_and_not_written(translate: Any) -> None:
+    for arguments in ("--mock-data", "--mock-data --split 90,5,5"):
+        translation = translate(arguments)
+        assert not any(setting.name == "dataset.split" for setting in translation.settings)
+        assert not translation.lost
+    assert "only on data from files" in translation.outcomes[1].note
+    files = {setting.name: setting.value for setting in translate("--data-path a --split 90,5,5").settings}
+    assert files["dataset.split"] == "90,5,5"
 
 
 def test_a_table_of_learned_positions_longer_than_the_sequence_is_lost(translate: Any) -> None:
@@ -109,7 +113,3 @@ def test_a_program_that_trains_something_else_is_a_problem(translate: Any) -> No
     assert [problem.code for problem in found] == ["another-program"]
     assert not translate("torchrun examples/pretrain_gpt.py --num-layers 2").problems
     assert any("pretrain_own.py is read as if" in note for note in translate("python pretrain_own.py --num-layers 2").notes)
-
-
-def test_a_split_of_made_up_data_acts_on_neither_side(translate: Any) -> None:
-    assert not translate("--num-layers 2 --mock-data --split '99,1,0'").problems

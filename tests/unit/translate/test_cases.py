@@ -129,6 +129,35 @@ CASES: list[tuple[str, str, dict[str, Any]]] = [
         {"scheduler.lr_warmup_fraction": 0.01, "scheduler.lr_warmup_iters": 0},
     ),
     ("decay takes the whole run", "--train-iters 100", {"scheduler.lr_decay_iters": 100}),
+    (
+        "start and end values of weight decay act, the plain one does not",
+        "--weight-decay 0.1 --start-weight-decay 0.01 --end-weight-decay 0.2 --weight-decay-incr-style linear",
+        {"scheduler.start_weight_decay": 0.01, "scheduler.end_weight_decay": 0.2, "optimizer.weight_decay": "not written"},
+    ),
+    ("no positions at all", "--position-embedding-type none", {"model.position_embedding_type": "none"}),
+    (
+        "the deprecated condition is a switch of the optimizer",
+        "--no-weight-decay-cond-type apply_wd_to_qk_layernorm",
+        {"optimizer.apply_wd_to_qk_layernorm": True},
+    ),
+    (
+        "one profiler of two",
+        "--profile --use-pytorch-profiler",
+        {"profiling.use_nsys_profiler": False, "profiling.use_pytorch_profiler": True},
+    ),
+    ("the choice of a profiler starts none", "--use-pytorch-profiler", {"profiling.use_pytorch_profiler": "not written"}),
+    (
+        "the checkpoint's schedule is not overridden too",
+        "--use-checkpoint-opt_param-scheduler",
+        {"scheduler.use_checkpoint_opt_param_scheduler": True, "scheduler.override_opt_param_scheduler": False},
+    ),
+    ("Bridge has no local graphs of layers", "--enable-cuda-graph", {"model.cuda_graph_impl": "not written"}),
+    (
+        "local graphs of the iteration",
+        "--cuda-graph-impl local --cuda-graph-modules full_iteration",
+        {"model.cuda_graph_impl": "local", "model.cuda_graph_modules": ["full_iteration"]},
+    ),
+    ("an expert's option needs experts", "--moe-expert-capacity-factor 2", {"model.moe_expert_capacity_factor": "not written"}),
 ]
 
 
@@ -140,6 +169,30 @@ def written(translation: Translation) -> dict[str, Any]:
 def test_options_become_the_checked_overrides(translate: Any, arguments: str, expected: dict[str, Any]) -> None:
     found = written(translate(arguments))
     assert {path: found.get(path, "not written") for path in expected} == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "who"),
+    [
+        ("--profile --profile-step-start 9 --profile-step-end 3", "LOG002", "Bridge"),
+        ("--overlap-param-gather", "OVL005", "Megatron-LM"),
+        ("--use-checkpoint-args", "CKP026", "Megatron-LM"),
+    ],
+)
+def test_what_one_framework_alone_refuses_is_no_translation(translate: Any, arguments: str, code: str, who: str) -> None:
+    found = {problem.code: problem.message for problem in translate(arguments).problems}
+    assert found[code].startswith(f"{who} refuses")
+
+
+def test_what_both_frameworks_refuse_is_said(translate: Any) -> None:
+    translation = translate("--dataloader-fast-cache-load")
+    assert not translation.problems
+    assert any("both frameworks refuse DAT010" in note for note in translation.notes)
+
+
+def test_a_recipe_that_predicts_further_tokens_does_so_no_more(translate: Any) -> None:
+    found = written(translate("--num-layers 61", recipe="deepseek_v3_pretrain_config"))
+    assert not found.get("model.mtp_num_layers", "not written")
 
 
 def test_fp32_reduction_needs_nothing(translate: Any) -> None:

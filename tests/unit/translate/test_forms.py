@@ -135,6 +135,27 @@ def test_exit_status_and_every_form_of_output(capsys: pytest.CaptureFixture[str]
     assert execute(["translate", "to-bridge", "--script", "absent.sh"]) == 2
 
 
+def test_a_file_in_place_of_options_is_read_and_nothing_at_all_is_a_usage_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("run.sh").write_text('python pretrain_gpt.py --num-layers 4 --lr $1 "$X"\n')
+    Path("model.yaml").write_text("MODEL_ARGS:\n  --num-layers: 4\n")
+    for words in (["run.sh", "1e-4", "--var", "X="], ["bash", "run.sh", "1e-4", "--var", "X="], ["model.yaml"]):
+        assert execute(["translate", "to-bridge", *words]) in (0, 1), words
+        assert "model.num_layers=4" in capsys.readouterr().out
+    for words in ([], ["absent.sh"], ["pretrain_gpt.py"], ["model.yaml", "--", "--lr", "1"], ["--var", "X=1", "--", "--lr", "1"]):
+        assert execute(["translate", "to-bridge", *words]) == 2, words
+        assert not capsys.readouterr().out
+
+
+def test_arguments_that_a_script_does_not_read_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "run.sh"
+    path.write_text("python pretrain_gpt.py --num-layers 4\n")
+    translation = to_bridge(MlmSource(script=path, script_arguments=["--lr", "1"]))
+    assert any("--lr 1 changes nothing" in note for note in translation.notes)
+
+
 def test_an_emitted_recipe_is_valid_python(capsys: pytest.CaptureFixture[str]) -> None:
     execute(
         ["translate", "to-bridge", "--emit", "recipe", "--", "--swiglu", "--bf16", "--grad-reduce-in-bf16", "--use-flash-attn"]

@@ -9,10 +9,14 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
+from autorecipe.api.check import CheckRequest, check_run
 from autorecipe.api.resolve import resolve_run
-from autorecipe.api.translate import load_mlm_mapping
+from autorecipe.api.translate import MlmSource, load_mlm_mapping, to_bridge
 from autorecipe.catalog.store import open_catalog
 from autorecipe.config.resolve import resolve_config
+from autorecipe.rules.registry import find_rules
+from autorecipe.rules.rule import MEGATRON_LM
+from autorecipe.schema.finding import Severity
 from autorecipe.schema.layer import Layer
 from autorecipe.schema.option import MlmOption
 from autorecipe.schema.translation import Translation
@@ -179,6 +183,29 @@ def test_no_option_of_a_random_command_line_is_lost() -> None:
     source = random.Random(20261201)
     for _ in range(60):
         assert_nothing_is_lost(random_command_line(source))
+
+
+def test_what_a_translation_breaks_the_original_breaks_too() -> None:
+    source = random.Random(20261202)
+    options = list(load_mlm_mapping().table.options.values())
+    accepted = 0
+    for number in range(60):
+        words = BASE.split()
+        if number % 2:
+            for name in source.sample(sorted(SAFE), source.randint(0, 14)):
+                words += [name, *source.choice(SAFE[name])]
+        else:
+            for option in source.sample(options, source.randint(1, 4)):
+                words += [source.choice(option.flag.split()), *random_value(option, source)]
+        translation = to_bridge(MlmSource(words=words))
+        if translation.lost or translation.problems:
+            continue
+        accepted += 1
+        report = check_run(CheckRequest(target=RECIPE, overrides=override_texts(translation)))
+        errors = {finding.rule for finding in report.findings if finding.severity is Severity.ERROR}
+        assert {rule for rule in errors if MEGATRON_LM not in find_rules(rule)[0].frameworks} == set(), words
+        assert not [note for note in report.notes if "does not act" in note], words
+    assert accepted > 30
 
 
 def test_resolving_the_overrides_gives_what_megatron_lm_would_do() -> None:
