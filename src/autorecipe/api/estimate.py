@@ -12,7 +12,7 @@ from autorecipe.api.resolve import resolve_run
 from autorecipe.errors import EnvironmentProblem, Problem, UsageError
 from autorecipe.estimate.budget import estimate_budget
 from autorecipe.estimate.calibration import load_errors, memory_class, time_class
-from autorecipe.estimate.defaults import tuned_policy
+from autorecipe.estimate.defaults import TUNED_NOTE
 from autorecipe.estimate.inputs import EstimateInputs, read_inputs
 from autorecipe.estimate.memory import NOT_MODELLED, estimate_memory
 from autorecipe.estimate.overhead import judge, outside_bytes, reserved_bytes
@@ -94,7 +94,7 @@ def find_target(
         config = resolve_run(recipe, overrides, release=release, world_size=gpus)
     else:
         assert model is not None
-        config = resolve_model(model, overrides, release=release, world_size=gpus)
+        config = resolve_model(model, overrides, release=release, world_size=gpus, gpu=find_gpu(gpu) if gpu else None)
     if gpus is None:
         problems.append(
             Problem(code="missing-value", path="--gpus", message="is needed: the recipe names no GPU count", hint="add --gpus N")
@@ -119,7 +119,7 @@ def find_target(
             )
         )
     if recipe is None:
-        inputs = _with_tuned_policy(inputs, gpu_type)
+        inputs = replace(inputs, assumptions=(TUNED_NOTE, *inputs.assumptions))
     return EstimateTarget(config=config, inputs=inputs, gpu=gpu_type, world_size=gpus, from_recipe=recipe is not None)
 
 
@@ -241,27 +241,3 @@ def trace_memory(target: EstimateTarget, closed: MemoryEstimate) -> MemoryEstima
         not_modelled=(*NOT_MODELLED, "layers of Transformer Engine: the trace builds this project's own ones"),
         assumptions=inputs.assumptions,
     )
-
-
-def _with_tuned_policy(inputs: EstimateInputs, gpu: Gpu) -> EstimateInputs:
-    """Replace what a bare model leaves open by a tuned run's settings; what the configuration sets stays."""
-    policy, notes = tuned_policy(inputs.shape, layout=inputs.layout, gpu=gpu, precision=inputs.policy.precision)
-    given = inputs.policy
-    policy = replace(
-        policy,
-        layers=given.layers,
-        attention_backend=given.attention_backend,
-        recompute=given.recompute,
-        split=given.split,
-        sharding=given.sharding,
-        fsdp=given.fsdp,
-        grad_bytes=given.grad_bytes,
-        master_bytes=given.master_bytes,
-        moment_bytes=given.moment_bytes,
-        optimizer_offload=given.optimizer_offload,
-        capacity_factor=given.capacity_factor,
-        cp_comm_type=given.cp_comm_type,
-        dropout=given.dropout,
-        adapters=given.adapters,
-    )
-    return replace(inputs, policy=policy, assumptions=notes)

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from autorecipe.errors import EnvironmentProblem, Problem, UsageError
+from autorecipe.estimate.defaults import tuned_fields
+from autorecipe.schema.hardware import Gpu
 from autorecipe.schema.run import RunConfig
 from autorecipe.schema.value import FieldValue
 
@@ -15,6 +17,7 @@ BATCH_DEFAULTS: Mapping[str, FieldValue] = {
     "train.global_batch_size": 512,
     "train.micro_batch_size": 1,
     "dataset.seq_length": 4096,
+    "model.seq_length": 4096,
 }
 """What a run needs and a model does not say."""
 
@@ -25,15 +28,22 @@ published.
 
 
 def resolve_model(
-    model: str, overrides: Sequence[str] = (), *, release: str | None = None, world_size: int | None = None
+    model: str,
+    overrides: Sequence[str] = (),
+    *,
+    release: str | None = None,
+    world_size: int | None = None,
+    gpu: Gpu | None = None,
 ) -> RunConfig:
-    """Return a configuration that trains a model, with upstream's defaults for everything that the model does not decide.
+    """Return a configuration that trains a model, with the settings of a tuned run for what neither the model nor an override
+    decides.
 
     Args:
         model: Hugging Face id that the catalog knows, or a path to a `config.json` or its directory.
         overrides: texts in the override grammar.
         release: Bridge release of the catalog; the newest shipped one by default.
         world_size: number of GPUs, or None.
+        gpu: GPU type, or None; some of the settings depend on it.
 
     Raises:
         UsageError: an unknown id, or a file that is not a model configuration.
@@ -44,9 +54,8 @@ def resolve_model(
 
     catalog = open_catalog(release)
     fields = {f"model.{name}": value for name, value in _facts(model, catalog).items()}
-    fields.pop("model.seq_length", None)
     fields |= {**BATCH_DEFAULTS, "mixed_precision.bf16": True, "optimizer.use_distributed_optimizer": True}
-    fields |= {"ddp.use_distributed_optimizer": True, "ddp.overlap_grad_reduce": True, "ddp.overlap_param_gather": True}
+    fields |= {"ddp.use_distributed_optimizer": True, **tuned_fields(is_moe=bool(fields.get("model.num_moe_experts")), gpu=gpu)}
     recipe = bare_recipe(model, fields, release=catalog.release, hf_model_ids=(model,))
     return resolve_config(recipe, catalog.schema(), overrides, world_size=world_size)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from autorecipe.api.model import resolve_model
 from autorecipe.api.resolve import resolve_run
 from autorecipe.errors import Problem, UsageError, unknown_name
+from autorecipe.estimate.defaults import TUNED_NOTE
 from autorecipe.estimate.inputs import read_inputs
 from autorecipe.plan.coster import Coster
 from autorecipe.plan.explain import explain_candidate
@@ -16,7 +17,7 @@ from autorecipe.plan.scaling import plan_scaling
 from autorecipe.plan.settings import render_override
 from autorecipe.plan.space import Space, find_refusal
 from autorecipe.record import dataclass, replace
-from autorecipe.schema.hardware import Cluster
+from autorecipe.schema.hardware import Cluster, Gpu
 from autorecipe.schema.layout import Layout
 from autorecipe.schema.plan import Candidate, Choice, Plan, PlanRequest, Scaling, ScalingPoint
 from autorecipe.schema.run import RunConfig
@@ -81,7 +82,7 @@ def prepare_request(question: PlanQuestion) -> tuple[PlanRequest, RunConfig]:
         UsageError: unknown recipe, GPU or override; all problems of one kind at once.
     """
     cluster = make_cluster(question.gpu, question.num_gpus, question.gpus_per_node)
-    base = _resolve(question, _overrides(question))
+    base = _resolve(question, _overrides(question), cluster.gpu)
     inputs = read_inputs(base)
     request = PlanRequest(
         shape=inputs.shape,
@@ -111,10 +112,11 @@ def plan_run(question: PlanQuestion, *, top: int = 5, progress: Callable[[int], 
 
     def resolve(changes: Mapping[str, FieldValue]) -> RunConfig:
         texts = [*given, *(render_override(path, value) for path, value in changes.items())]
-        return _resolve(question, texts)
+        return _resolve(question, texts, request.cluster.gpu)
 
     plan = plan_layouts(request, top=top, base=base, resolve=resolve, progress=progress)
-    return replace(plan, notes=(*plan.notes, *read_inputs(base).assumptions))
+    tuned = (TUNED_NOTE,) if question.model else ()
+    return replace(plan, notes=(*plan.notes, *tuned, *read_inputs(base).assumptions))
 
 
 def plan_curve(question: PlanQuestion, *, gpu_counts: Sequence[int], scaling: Scaling) -> tuple[ScalingPoint, ...]:
@@ -175,7 +177,7 @@ def parse_layout(text: str) -> tuple[Layout, int | None]:
     return Layout(**sizes, sequence_parallel=sizes.get("tp", 1) > 1), micro_batch
 
 
-def _resolve(question: PlanQuestion, overrides: Sequence[str]) -> RunConfig:
+def _resolve(question: PlanQuestion, overrides: Sequence[str], gpu: Gpu) -> RunConfig:
     if bool(question.recipe) == bool(question.model):
         given = "both" if question.recipe else "neither"
         raise UsageError(
@@ -185,12 +187,12 @@ def _resolve(question: PlanQuestion, overrides: Sequence[str]) -> RunConfig:
             )
         )
     if question.model:
-        return resolve_model(question.model, overrides, release=question.release, world_size=question.num_gpus)
+        return resolve_model(question.model, overrides, release=question.release, world_size=question.num_gpus, gpu=gpu)
     return resolve_run(question.recipe, overrides, release=question.release, world_size=question.num_gpus)
 
 
 def _overrides(question: PlanQuestion) -> list[str]:
     texts = list(question.overrides)
     if question.seq_length is not None:
-        texts += [f"dataset.seq_length={question.seq_length}", f"model.seq_length={question.seq_length}"]
+        texts.append(f"dataset.seq_length={question.seq_length}")
     return texts

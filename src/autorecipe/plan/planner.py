@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 
+from autorecipe.estimate.memory import estimate_memory
 from autorecipe.estimate.time import estimate_time
 from autorecipe.plan.coster import Coster, Scored
 from autorecipe.plan.explain import explain_candidate
@@ -112,13 +113,14 @@ def make_choice(
         gpu=request.cluster.gpu,
         world_size=coster.world,
     )
+    memory = estimate_memory(request.shape, layout=layout, batch=batch, policy=coster.policy(candidate), world_size=coster.world)
     overrides = candidate_overrides(candidate, request.shape, base)
     return Choice(
         candidate=candidate,
         step_seconds=estimate.step_seconds,
         tokens_per_second_per_gpu=estimate.tokens_per_second_per_gpu,
         tflops_per_gpu=estimate.tflops_per_gpu,
-        peak_bytes=scored.peak,
+        peak_bytes=memory.peak_bytes,
         verdict=scored.verdict,
         data_parallel_size=layout.data_parallel_size(coster.world),
         expert_data_parallel_size=layout.expert_data_parallel_size(coster.world),

@@ -89,7 +89,7 @@ def _shorter_sequence(request: PlanRequest) -> list[WayOut]:
                 WayOut(
                     change=f"sequence {sequence} instead of {request.batch.seq_length}: a new convergence experiment",
                     layer=Layer.CONVERGENCE,
-                    overrides={"dataset.seq_length": sequence, "model.seq_length": sequence},
+                    overrides={"dataset.seq_length": sequence},
                 )
             ]
         sequence //= 2
