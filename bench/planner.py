@@ -102,7 +102,7 @@ def compare_shipped(limit: int, seed: int) -> None:
         shipped = coster.score(candidate)
         verdicts[shipped.verdict.value] += 1
         if shipped.verdict is Verdict.OOM:
-            peak, capacity = shipped.peak / GIB, request.cluster.gpu.memory_bytes / GIB
+            peak, capacity = shipped.peak / GIB, request.cluster.gpu.usable_memory[1] / GIB
             notes.append(f"{name}: predicted OOM: {peak:.1f} of {capacity:.1f} GiB, {candidate.render()}")
         found = search(request, keep=1).fitting
         if not found:

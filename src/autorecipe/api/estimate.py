@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from autorecipe.api.model import resolve_model
 from autorecipe.api.resolve import resolve_run
-from autorecipe.errors import EnvironmentProblem, Problem, UsageError
+from autorecipe.errors import EnvironmentProblem, Problem, UsageError, unknown_name
 from autorecipe.estimate.budget import estimate_budget
 from autorecipe.estimate.calibration import load_errors, memory_class, time_class
 from autorecipe.estimate.defaults import TUNED_NOTE
@@ -28,6 +28,7 @@ from autorecipe.schema.estimate import (
 )
 from autorecipe.schema.evidence import Evidence
 from autorecipe.schema.hardware import Gpu
+from autorecipe.schema.preset import PRESETS
 from autorecipe.schema.run import RunConfig
 
 
@@ -65,6 +66,8 @@ def find_target(
     overrides: Sequence[str] = (),
     gpus: int | None = None,
     gpu: str | None = None,
+    mode: str | None = None,
+    dataset: str | None = None,
     release: str | None = None,
     layers: LayerImplementation | None = None,
 ) -> EstimateTarget:
@@ -76,6 +79,8 @@ def find_target(
         overrides: texts in the override grammar.
         gpus: GPUs; by default the count in the recipe's name.
         gpu: GPU type; by default the one in the recipe's name.
+        mode: mode of the launcher; `dora` trains another adapter than the recipe's. For a recipe only, as `dataset` is.
+        dataset: preset of the launcher in place of the recipe's own data.
         release: Bridge release of the catalog.
         layers: whose layers will run; None takes what the configuration says.
 
@@ -91,9 +96,14 @@ def find_target(
     if recipe is not None:
         summary = open_catalog(release).summary(recipe)
         gpus, gpu = gpus or summary.gpus, gpu or summary.gpu_type
-        config = resolve_run(recipe, overrides, release=release, world_size=gpus)
+        if dataset is not None and dataset not in PRESETS:
+            raise UsageError(unknown_name("dataset preset", dataset, list(PRESETS), hint=f"presets: {', '.join(PRESETS)}"))
+        config = resolve_run(recipe, overrides, release=release, world_size=gpus, mode=mode, dataset=dataset)
     else:
         assert model is not None
+        given = [f"--{name}" for name, value in (("mode", mode), ("dataset", dataset)) if value is not None]
+        if given:
+            raise UsageError(f"{' and '.join(given)} go with a recipe, not with --model", hint="name a RECIPE, or leave them out")
         config = resolve_model(model, overrides, release=release, world_size=gpus, gpu=find_gpu(gpu) if gpu else None)
     if gpus is None:
         problems.append(
@@ -236,8 +246,9 @@ def trace_memory(target: EstimateTarget, closed: MemoryEstimate) -> MemoryEstima
         allocated_bytes=(peak, peak),
         reserved_bytes=reserved,
         outside_bytes=outside,
-        capacity_bytes=target.gpu.memory_bytes,
-        verdict=judge(allocated=(peak, peak), reserved=reserved, outside=outside, capacity=target.gpu.memory_bytes),
+        capacity_bytes=closed.capacity_bytes,
+        capacity_fact=closed.capacity_fact,
+        verdict=judge(allocated=(peak, peak), reserved=reserved, outside=outside, capacity=closed.capacity_bytes),
         not_modelled=(*NOT_MODELLED, "layers of Transformer Engine: the trace builds this project's own ones"),
         assumptions=inputs.assumptions,
     )

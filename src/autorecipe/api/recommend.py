@@ -9,7 +9,7 @@ from autorecipe.catalog.hardware import load_gpus
 from autorecipe.catalog.naming import LIBRARY_SUFFIX, is_own_recipe
 from autorecipe.catalog.store import Catalog, open_catalog
 from autorecipe.errors import NegativeAnswer, Problem, UsageError
-from autorecipe.recommend.answer import Colleague, answer_question
+from autorecipe.recommend.answer import Colleague, Launch, answer_question
 from autorecipe.recommend.language import localize, render_statement
 from autorecipe.recommend.models import ModelIndex
 from autorecipe.recommend.question import check_question, merge_options, parse_question, split_questions
@@ -128,8 +128,15 @@ def make_colleague(catalog: Catalog) -> Colleague:
     from autorecipe.config.resolve import resolve_config
     from autorecipe.rules.check import check_config
 
-    def resolve(name: str, overrides: Sequence[str], world_size: int | None) -> RunConfig:
-        return resolve_config(catalog.load(name), catalog.schema(), tuple(overrides), world_size=world_size)
+    def resolve(name: str, overrides: Sequence[str], world_size: int | None, launch: Launch) -> RunConfig:
+        return resolve_config(
+            catalog.load(name),
+            catalog.schema(),
+            tuple(overrides),
+            world_size=world_size,
+            mode=launch.mode or None,
+            dataset=launch.dataset or None,
+        )
 
     def check(config: RunConfig, cluster: Cluster, given: Mapping[str, object]) -> tuple[Finding, ...]:
         return check_config(config, cluster, given=given, verify=False)
@@ -158,6 +165,7 @@ def make_colleague(catalog: Catalog) -> Colleague:
         check=check,
         classify=classify,
         collisions=collisions,
+        packs=lambda name: catalog.load(name).fields.get("dataset.enable_offline_packing") is True,
         longest=longest,
         errors=lambda name: catalog.load(name).error.splitlines()[0] if catalog.load(name).error else "",
     )

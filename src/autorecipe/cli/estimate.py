@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+CAPACITY = {"visible_memory_bytes": "that a process sees", "memory_bytes": "by the data sheet", "": ""}
+"""What kind of figure a GPU's memory is."""
+
 SHOWN_STAGES = 12
 """Pipeline stages that the text form lists."""
 
@@ -35,6 +38,14 @@ def estimate() -> None:
 def _target_options(function: Function) -> Function:
     for decorate in (
         click.option("--release", default=None, help="Megatron Bridge release of the catalog.  [default: newest shipped]"),
+        click.option(
+            "--dataset", default=None, help="Dataset preset of the launcher, such as tulu3; packing may change with it."
+        ),
+        click.option(
+            "--mode",
+            type=click.Choice(["pretrain", "sft", "lora", "dora"]),
+            help="Mode of the launcher; dora changes the adapter.",
+        ),
         click.option("--gpu", default=None, help="GPU type, such as h100.  [default: the one in the recipe's name]"),
         click.option(
             "--gpus", type=click.IntRange(min=1), default=None, help="GPU count.  [default: the one in the recipe's name]"
@@ -47,7 +58,15 @@ def _target_options(function: Function) -> Function:
 
 
 def _find_target(
-    arguments: tuple[str, ...], *, model: str | None, gpus: int | None, gpu: str | None, release: str | None, local: bool = False
+    arguments: tuple[str, ...],
+    *,
+    model: str | None,
+    gpus: int | None,
+    gpu: str | None,
+    mode: str | None,
+    dataset: str | None,
+    release: str | None,
+    local: bool = False,
 ) -> EstimateTarget:
     from autorecipe.api.estimate import find_target
     from autorecipe.schema.estimate import LayerImplementation
@@ -59,6 +78,8 @@ def _find_target(
         overrides=arguments[len(names) :],
         gpus=gpus,
         gpu=gpu,
+        mode=mode,
+        dataset=dataset,
         release=release,
         layers=LayerImplementation.LOCAL if local else None,
     )
@@ -76,6 +97,8 @@ def memory(
     model: str | None,
     gpus: int | None,
     gpu: str | None,
+    mode: str | None,
+    dataset: str | None,
     release: str | None,
     trace: bool,
     local_layers: bool,
@@ -88,7 +111,9 @@ def memory(
     from autorecipe.api.estimate import estimate_target_memory
     from autorecipe.schema.estimate import Verdict
 
-    target = _find_target(arguments, model=model, gpus=gpus, gpu=gpu, release=release, local=trace or local_layers)
+    target = _find_target(
+        arguments, model=model, gpus=gpus, gpu=gpu, mode=mode, dataset=dataset, release=release, local=trace or local_layers
+    )
     result = estimate_target_memory(target, trace=trace)
     emit(result, output_format=output_format, render=lambda console: _render_memory(console, target, result))
     return 1 if result.verdict is Verdict.OOM else 0
@@ -111,6 +136,8 @@ def time(
     model: str | None,
     gpus: int | None,
     gpu: str | None,
+    mode: str | None,
+    dataset: str | None,
     release: str | None,
     formula: str,
     tokens: float | None,
@@ -121,7 +148,7 @@ def time(
     from autorecipe.api.estimate import estimate_target_time
     from autorecipe.schema.estimate import FlopFormula
 
-    target = _find_target(arguments, model=model, gpus=gpus, gpu=gpu, release=release)
+    target = _find_target(arguments, model=model, gpus=gpus, gpu=gpu, mode=mode, dataset=dataset, release=release)
     report = estimate_target_time(target, formula=FlopFormula(formula), tokens=tokens, price=price)
     emit(report, output_format=output_format, render=lambda console: _render_time(console, target, report))
 
@@ -166,7 +193,8 @@ def _render_memory(console: Console, target: EstimateTarget, result: MemoryEstim
         console.print("activations of the worst stage: " + ", ".join(f"{name} {render_gib(size)}" for name, size in kinds))
     console.print(
         f"allocated {_interval(result.allocated_bytes)}, reserved {_interval(result.reserved_bytes)}, "
-        f"outside the allocator {_interval(result.outside_bytes)}; the GPU has {render_gib(result.capacity_bytes)}"
+        f"outside the allocator {_interval(result.outside_bytes)}; "
+        f"the GPU has {render_gib(result.capacity_bytes)} {CAPACITY[result.capacity_fact]}"
     )
     if result.verdict is not None:
         console.print(f"verdict: {result.verdict.value}")

@@ -156,7 +156,7 @@ def estimate_memory(
     allocated = (worst.peak_bytes * ALLOCATED_BAND[0], worst.peak_bytes * ALLOCATED_BAND[1])
     reserved = reserved_bytes(worst.peak_bytes, shape=shape, policy=policy)
     outside = outside_bytes(layout, world_size=world_size, policy=policy)
-    capacity = gpu.memory_bytes if gpu is not None else 0
+    fact, capacity = gpu.usable_memory if gpu is not None else ("", 0)
     return MemoryEstimate(
         method="closed-form",
         evidence=Evidence.DERIVED,
@@ -166,6 +166,7 @@ def estimate_memory(
         reserved_bytes=reserved,
         outside_bytes=outside,
         capacity_bytes=capacity,
+        capacity_fact=fact,
         verdict=judge(allocated=allocated, reserved=reserved, outside=outside, capacity=capacity) if capacity else None,
         not_modelled=NOT_MODELLED,
         assumptions=assumptions,

@@ -110,7 +110,7 @@ class Coster:
         key = (layout.tp > 1, layout.pp > 1, layout.cp > 1, layout.ep > 1, layout.etp > 1, dp > 1, edp > 1)
         found = self._limits.get(key)
         if found is None:
-            policy, capacity = self.request.policy, self.request.cluster.gpu.memory_bytes
+            policy, capacity = self.request.policy, self.request.cluster.gpu.usable_memory[1]
             low, high = reserved_bytes(1.0, shape=self.request.shape, policy=policy)
             outside = outside_bytes(layout, world_size=self.world, policy=policy)
             fits = (capacity - outside[1]) / high

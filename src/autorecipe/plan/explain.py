@@ -43,7 +43,7 @@ class _Explainer:
         """Yield the model's own line, then those of each axis."""
         chosen, gpu = self.chosen, self.request.cluster.gpu
         yield (
-            f"{chosen.candidate.render()}: {render_gib(chosen.peak)} of {render_gib(gpu.memory_bytes)} on the worst rank, "
+            f"{chosen.candidate.render()}: {render_gib(chosen.peak)} of {render_gib(gpu.usable_memory[1])} on the worst rank, "
             f"{chosen.num_microbatches} micro batches a step"
         )
         for axis in AXES:

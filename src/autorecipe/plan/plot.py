@@ -37,7 +37,7 @@ def draw_plan(plan: Plan, path: Path) -> None:
         )
     if plan.shipped is not None:
         axes.plot(plan.shipped.peak_bytes / GIB, plan.shipped.tokens_per_second_per_gpu, "s", label="recipe as shipped")
-    capacity = plan.request.cluster.gpu.memory_bytes / GIB
+    capacity = plan.request.cluster.gpu.usable_memory[1] / GIB
     axes.axvline(capacity, linestyle="--", linewidth=1, color="grey", label=f"GPU memory {capacity:.0f} GiB")
     axes.set_xlabel("predicted peak allocated on the worst rank (GiB)")
     axes.set_ylabel("predicted tokens/s/GPU")

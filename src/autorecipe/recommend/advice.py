@@ -29,6 +29,7 @@ def state_pitfalls(
     pick: Candidate,
     modality: str,
     needs_checkpoint: bool,
+    unpacks: str = "",
     longest: int | None = None,
 ) -> tuple[Statement, ...]:
     """Return the known traps that apply to this run, worst first.
@@ -41,6 +42,7 @@ def state_pitfalls(
         pick: the recipe.
         modality: text, vlm, audio, omni or diffusion.
         needs_checkpoint: whether the command names a base model.
+        unpacks: preset that switches off the packing which the recipe has, or empty.
         longest: context length of the model (tokens), or None where not known.
     """
     config, layout = sizer.config, sizing.layout
@@ -81,6 +83,8 @@ def state_pitfalls(
             add("qwen35-fsdp")
     if modality == "vlm" and tunes:
         add("vlm-images")
+    if tunes and unpacks:
+        add("packing-off", preset=unpacks, tokens=tokens)
     if needs_checkpoint:
         add("checkpoint", placeholder=CHECKPOINT_PLACEHOLDER)
     if not graphs and not question.benchmark:

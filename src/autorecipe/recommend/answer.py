@@ -15,14 +15,13 @@ from autorecipe.recommend.habits import CP_ABOVE_TOKENS
 from autorecipe.recommend.models import ModelIndex
 from autorecipe.recommend.presets import choose_dataset
 from autorecipe.recommend.rules import state_rules
-from autorecipe.recommend.sizing import LARGEST_WORLD, Sizer, lay_out_hosts, size_recipe
+from autorecipe.recommend.sizing import Sizer, lay_out_hosts, size_recipe
 from autorecipe.recommend.subject import FIRST_RUN_MODEL, Subject
+from autorecipe.recommend.summary import state_shorter, summarize
 from autorecipe.record import dataclass, field, replace
-from autorecipe.schema.evidence import Evidence
 from autorecipe.schema.finding import Finding, Severity
 from autorecipe.schema.hardware import Cluster, Gpu
 from autorecipe.schema.layer import Layer
-from autorecipe.schema.plan import Candidate as LayoutCandidate
 from autorecipe.schema.recipe import Mode, RecipeKind
 from autorecipe.schema.recommendation import (
     Candidate,
@@ -44,6 +43,19 @@ PLAIN_REASONS = frozenset({"reason.gpu-exact", "reason.gpus-exact", "reason.gpus
 
 
 @dataclass(frozen=True, kw_only=True)
+class Launch:
+    """What a launch says beside the overrides, which changes the configuration too.
+
+    Attributes:
+        mode: `dora`, or empty for the recipe's own adapter.
+        dataset: preset, or empty for the recipe's own data.
+    """
+
+    mode: str = ""
+    dataset: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Colleague:
     """What an answer needs from outside.
 
@@ -51,22 +63,24 @@ class Colleague:
         release: Bridge release of the catalog.
         index: all recipes.
         gpus: GPU facts by id.
-        resolve: recipe name, override texts and world size -> configuration.
+        resolve: recipe name, override texts, world size and what the launch says -> configuration.
         check: configuration, cluster and what the launch says -> findings.
         classify: path -> layer of change.
         collisions: names that both packages export -> library alias.
         errors: recipes that cannot be built -> why.
+        packs: recipe name -> whether its own data are packed.
         longest: Hugging Face id -> longest sequence (tokens) that the model was made for.
     """
 
     release: str
     index: ModelIndex
     gpus: Mapping[str, Gpu]
-    resolve: Callable[[str, Sequence[str], int | None], RunConfig]
+    resolve: Callable[[str, Sequence[str], int | None, Launch], RunConfig]
     check: Callable[[RunConfig, Cluster, Mapping[str, object]], tuple[Finding, ...]]
     classify: Callable[[str], Layer | None]
     collisions: Mapping[str, str] = field(default_factory=dict)
     errors: Callable[[str], str] = lambda name: ""
+    packs: Callable[[str], bool] = lambda name: False
     longest: Callable[[str], int | None] = lambda hf_id: None
 
 
@@ -103,21 +117,23 @@ def answer_question(question: Question, subject: Subject, colleague: Colleague) 
     )
     summary_of = colleague.index.recipes[pick.name]
     gpu, cluster = _place(draft, pick, colleague)
-    config = colleague.resolve(pick.name, (), cluster.num_gpus if pick.kind is RecipeKind.BENCHMARK else None)
-    sizer = Sizer(config, seq_length=draft.question.seq_length, moves=pick.kind is RecipeKind.LIBRARY)
-    sizing = size_recipe(sizer, cluster, recipe_gpus=pick.gpus)
     dataset, dataset_notes = choose_dataset(
         asked=draft.question.dataset, mode=pick.mode, kind=pick.kind, modality=summary_of.modality
     )
     draft.notes += dataset_notes
+    launch = Launch(mode="dora" if draft.question.adapter == "dora" else "", dataset=dataset.preset)
+    world = cluster.num_gpus if pick.kind is RecipeKind.BENCHMARK else None
+    config = colleague.resolve(pick.name, (), world, launch)
+    sizer = Sizer(config, seq_length=draft.question.seq_length, moves=pick.kind is RecipeKind.LIBRARY)
+    sizing = size_recipe(sizer, cluster, recipe_gpus=pick.gpus)
     overrides = list_changes(sizer, sizing, colleague.classify, mode=pick.mode, kind=pick.kind)
     runs = sizing.verdict is not Verdict.DOES_NOT_FIT
     entry = render_entry_point(
         pick=pick, sizing=sizing, dataset=dataset.preset, adapter=draft.question.adapter, overrides=overrides
     )
     used = replace(cluster, num_gpus=sizing.num_gpus or cluster.num_gpus, gpus_per_node=sizing.gpus_per_node)
-    steps = list_next_steps(pick=pick, sizing=sizing, dataset=dataset.preset, overrides=overrides)
-    checked = _check(colleague, pick, overrides, used, dataset.preset, steps[0], draft.question.adapter) if runs else None
+    steps = list_next_steps(pick=pick, sizing=sizing, dataset=dataset.preset, mode=launch.mode, overrides=overrides)
+    checked = _check(colleague, pick, overrides, used, launch, steps[0], draft.question.adapter) if runs else None
     pick = replace(pick, reasons=(*_chain(pick, subject, draft.question), *pick.reasons))
     oom = advice.state_oom_steps(sizer, sizing, used) if runs else ()
     if pick.kind is RecipeKind.BENCHMARK and oom:
@@ -138,7 +154,7 @@ def answer_question(question: Question, subject: Subject, colleague: Colleague) 
         question=draft.question,
         release=colleague.release,
         assumptions=tuple(draft.assumptions),
-        summary=_summarize(pick, sizing, gpu, draft.question, runners_up, _shorter(config, sizing, cluster)),
+        summary=summarize(pick, sizing, gpu, draft.question, runners_up, state_shorter(config, sizing, cluster)),
         pick=pick,
         runners_up=runners_up,
         kind_reason=Statement(code="kind.throughput" if pick.kind is RecipeKind.BENCHMARK else "kind.training"),
@@ -157,6 +173,7 @@ def answer_question(question: Question, subject: Subject, colleague: Colleague) 
             pick=pick,
             modality=summary_of.modality,
             needs_checkpoint=any(change.path == CHECKPOINT for change in overrides),
+            unpacks=dataset.preset if dataset.preset and colleague.packs(pick.name) else "",
             longest=_longest(pick, sizing, colleague),
         ),
         on_oom=oom,
@@ -252,15 +269,15 @@ def _check(
     pick: Candidate,
     overrides: Sequence[LabelledOverride],
     cluster: Cluster,
-    dataset: str,
+    launch: Launch,
     command: str,
     adapter: str | None,
 ) -> CheckResult:
     from autorecipe.launch.training import render_override
 
     texts = [render_override(change.path, change.value) for change in overrides]
-    config = colleague.resolve(pick.name, texts, cluster.num_gpus)
-    given: dict[str, object] = {"dataset": dataset} if dataset else {}
+    config = colleague.resolve(pick.name, texts, cluster.num_gpus, launch)
+    given: dict[str, object] = {"dataset": launch.dataset} if launch.dataset else {}
     if pick.mode is not None:
         given["mode"] = adapter or pick.mode.value
     findings = colleague.check(config, cluster, given)
@@ -300,91 +317,3 @@ def _ambiguity(pick: Candidate, colleague: Colleague) -> list[Statement]:
         return []
     facts = {"name": pick.canonical_name, "count": len(colleague.collisions), "alias": alias}
     return [Statement(code="note.ambiguous-name", facts=facts)]
-
-
-def _shorter(config: RunConfig, sizing: Sizing, cluster: Cluster) -> list[Statement]:
-    """Say whether a sequence of 8K tokens would fit where the recipe's longer one does not."""
-    if sizing.verdict is not Verdict.DOES_NOT_FIT or (sizing.seq_length or 0) <= CP_ABOVE_TOKENS:
-        return []
-    short = size_recipe(Sizer(config, seq_length=CP_ABOVE_TOKENS), cluster, recipe_gpus=None)
-    if short.verdict is Verdict.DOES_NOT_FIT:
-        return []
-    facts = {"tokens": CP_ABOVE_TOKENS, "gpus": short.num_gpus, "gpu": short.gpu, "layout": short.layout.render()}
-    return [Statement(code="summary.shorter", facts=facts, evidence=Evidence.DERIVED)]
-
-
-def _summarize(
-    pick: Candidate,
-    sizing: Sizing,
-    gpu: Gpu,
-    question: Question,
-    runners_up: Sequence[Candidate],
-    shorter: Sequence[Statement],
-) -> tuple[Statement, ...]:
-    facts = {"name": pick.name, "gpus": sizing.num_gpus, "gpu": sizing.gpu, "layout": sizing.layout.render()}
-    found: list[Statement] = []
-    if pick.kind is RecipeKind.BENCHMARK:
-        if sizing.verdict is Verdict.DOES_NOT_FIT or pick.gpus != sizing.num_gpus or pick.gpu_type != sizing.gpu:
-            model = pick.canonical_name.split("_pretrain_")[0].split("_sft_")[0].split("_peft_")[0]
-            needs = {"model": model, "needed": pick.gpus, "needed_gpu": pick.gpu_type}
-            return (Statement(code="summary.benchmark-no-fit", facts=facts | needs),)
-        found.append(Statement(code="summary.benchmark", facts=facts))
-    elif sizing.verdict is Verdict.DOES_NOT_FIT:
-        code = "summary.no-fit" if sizing.needed_gpus else "summary.no-fit-unknown"
-        needed = _describe(sizing.needed) if sizing.needed else ""
-        found.append(
-            Statement(code=code, facts=facts | {"needed": sizing.needed_gpus, "needed_layout": needed, "limit": LARGEST_WORLD})
-        )
-        found += shorter
-    else:
-        code = "summary.as-shipped" if sizing.verdict is Verdict.AS_SHIPPED else "summary.resized"
-        if sizing.verdict is Verdict.RESIZED and sizing.layout == sizing.shipped:
-            code = "summary.resized-same-layout"
-        extra = {"shipped": sizing.shipped.render(), "dp": sizing.data_parallel_size}
-        found.append(Statement(code=code, facts=facts | extra))
-    found += _memory(sizing)
-    if sizing.idle_gpus:
-        asked = (sizing.num_gpus or 0) + sizing.idle_gpus
-        found.append(
-            Statement(code="summary.idle", facts={"idle": sizing.idle_gpus, "asked": asked, "gbs": pick.global_batch_size})
-        )
-    world = (sizing.num_gpus or 0) + sizing.idle_gpus
-    if sizing.verdict is not Verdict.AS_SHIPPED and not sizing.shipped.fits_world(world):
-        needs = {
-            "minimum": sizing.shipped.minimum_world_size,
-            "layout": sizing.shipped.render(),
-            "seq_length": pick.seq_length,
-            "gpus": pick.gpus,
-            "gpu": pick.gpu_type,
-        }
-        if pick.gpus is not None:
-            found.append(Statement(code="summary.shipped-needs", facts=needs))
-    home = sizing.shipped_memory
-    if home is not None and home.verdict.value == "OOM" and pick.gpus is not None and pick.kind is RecipeKind.LIBRARY:
-        oom = {"gpus": pick.gpus, "gpu": gpu.name, "peak": home.peak_bytes, "capacity": home.capacity_bytes}
-        found.append(Statement(code="summary.shipped-oom", facts=oom, evidence=home.evidence))
-    if sizing.verdict is Verdict.DOES_NOT_FIT and question.mode is Mode.SFT:
-        smaller = [item for item in runners_up if item.mode is Mode.PEFT and item.kind is RecipeKind.LIBRARY]
-        if smaller:
-            found.append(Statement(code="summary.peft-instead", facts={"name": smaller[0].name, "gpus": smaller[0].minimum_gpus}))
-    return tuple(found)
-
-
-def _describe(candidate: LayoutCandidate) -> str:
-    recompute = candidate.recompute.render()
-    return candidate.layout.render() + (f", recompute={recompute}" if recompute != "none" else "")
-
-
-def _memory(sizing: Sizing) -> list[Statement]:
-    fit = sizing.memory
-    if fit is None:
-        return [] if sizing.verdict is Verdict.DOES_NOT_FIT else [Statement(code="summary.memory-unknown")]
-    code = {"FITS": "fits", "AT RISK": "at-risk", "OOM": "oom"}[fit.verdict.value]
-    facts = {
-        "peak": fit.peak_bytes,
-        "low": fit.device_bytes[0],
-        "high": fit.device_bytes[1],
-        "capacity": fit.capacity_bytes,
-        "evidence": fit.evidence.value,
-    }
-    return [Statement(code=f"summary.memory.{code}", facts=facts, evidence=fit.evidence)]

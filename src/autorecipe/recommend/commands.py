@@ -78,11 +78,13 @@ def render_selector(*, family: str, model: str, task: str, gpus: int, gpu: str, 
     return render_command(words)
 
 
-def list_next_steps(*, pick: Candidate, sizing: Sizing, dataset: str, overrides: Sequence[LabelledOverride]) -> tuple[str, ...]:
-    """Return commands to go on with, each on one line: check, launch, plan."""
+def list_next_steps(
+    *, pick: Candidate, sizing: Sizing, dataset: str, mode: str, overrides: Sequence[LabelledOverride]
+) -> tuple[str, ...]:
+    """Return commands to go on with, each on one line: check, launch, plan; `mode` is `dora` or empty."""
     texts = [render_override(change.path, change.value) for change in overrides]
     gpus = ["--gpus", str(sizing.num_gpus), "--gpu", sizing.gpu]
-    data = ["--dataset", dataset] if dataset else []
+    data = [*(("--dataset", dataset) if dataset else ()), *(("--mode", mode) if mode else ())]
     where = ["--nodes", str(sizing.num_nodes), "--gpus-per-node", str(sizing.gpus_per_node)]
     target = "local" if sizing.num_nodes == 1 else "slurm"
     steps = [

@@ -1,8 +1,8 @@
 """Turns statements into sentences of a language. Both languages have the same codes and the same facts in each (a test says so).
 
 Besides Python's format specifications: `:gib` a byte count in GiB, `:list` a comma-separated list, `:mode` and `:topic` the
-word for a goal or kind of model, `:count` a large count such as 4.19M, `:gpu` a GPU id in capitals, `:gpus` a
-number of GPUs.
+word for a goal or kind of model, `:word` that of a fact about a GPU, `:count` a large count such as 4.19M, `:gpu` a GPU id in
+capitals, `:gpus` a number of GPUs.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "diffusion": "diffusion models",
         "long-context": "long context",
         "correlation": "correlation with Megatron-LM",
+        "visible_memory_bytes": "that a process sees",
+        "memory_bytes": "by the data sheet",
         "": "this",
     },
     "ja": {
@@ -49,6 +51,8 @@ WORDS: Mapping[str, Mapping[str, str]] = {
         "diffusion": "拡散モデル",
         "long-context": "長いコンテキスト",
         "correlation": "Megatron-LM との相関テスト",
+        "visible_memory_bytes": "プロセスから見える容量",
+        "memory_bytes": "データシートの容量",
         "": "この目的",
     },
 }
@@ -75,7 +79,7 @@ class _Fact:
             return str(value).upper()
         if form == "list":
             return ", ".join(str(item) for item in value)
-        if form in ("mode", "topic"):
+        if form in ("mode", "topic", "word"):
             word = WORDS[lang].get(str(value), str(value))
             # Japanese sets Latin words off by spaces.
             return f" {word} " if lang == "ja" and word.isascii() else word

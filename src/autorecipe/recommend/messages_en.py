@@ -25,11 +25,11 @@ MESSAGES = {
     "summary.shipped-needs": "As shipped it needs at least {minimum} GPUs ({layout}, sequence {seq_length}); its name says {gpus} x {gpu:gpu}.",
     "summary.shipped-oom": "Beware of the recipe's own {gpus} x {gpu:gpu}: there the shipped layout is estimated at {peak:gib} allocated, "
     "and one {gpu:gpu} has {capacity:gib}.",
-    "summary.memory.fits": "Memory: about {peak:gib} allocated on the fullest GPU, {low:gib} to {high:gib} of {capacity:gib} with "
+    "summary.memory.fits": "Memory: about {peak:gib} allocated on the fullest GPU, {low:gib} to {high:gib} of {capacity:gib} {source:word} with "
     "reserve and context. It fits (estimate, {evidence}).",
-    "summary.memory.at-risk": "Memory: about {peak:gib} allocated on the fullest GPU, {low:gib} to {high:gib} of {capacity:gib} with "
+    "summary.memory.at-risk": "Memory: about {peak:gib} allocated on the fullest GPU, {low:gib} to {high:gib} of {capacity:gib} {source:word} with "
     "reserve and context. It is at the limit (estimate, {evidence}): watch the first steps.",
-    "summary.memory.oom": "Memory: about {peak:gib} allocated on the fullest GPU, {low:gib} to {high:gib} of {capacity:gib} with "
+    "summary.memory.oom": "Memory: about {peak:gib} allocated on the fullest GPU, {low:gib} to {high:gib} of {capacity:gib} {source:word} with "
     "reserve and context. It does not fit (estimate, {evidence}).",
     "summary.memory-unknown": "Memory: not estimated, because the recipe leaves the model's shape open.",
     "summary.peft-instead": "Fewer GPUs are enough for PEFT: {name} starts at {gpus:gpus}.",
@@ -162,6 +162,9 @@ MESSAGES = {
     "pitfall.fsdp-tp": "FSDP with TP={tp} on H100 is bound by communication: prefer TP 1 or 2",
     "pitfall.long-without-cp": "{tokens} tokens without CP run out of activation memory first: CP 2, 4 or 8, or a *_16k, *_64k, *_128k recipe",
     "pitfall.moe-overlap": "MoE on H100: most presets keep ddp.overlap_grad_reduce=false; this recipe has it on, compare both",
+    "pitfall.packing-off": "--dataset {preset} switches off the packing that the recipe has (dataset.enable_offline_packing=false): a sample then "
+    "fills up to {tokens} tokens alone, so a step holds fewer tokens than the recipe was tuned for, which is another experiment. Without "
+    "--dataset the recipe's own packed data stay",
     "pitfall.vlm-images": "VLM fine-tuning without images runs and yields nonsense: give a real multimodal dataset",
     "pitfall.qwen35-fsdp": "Qwen3.5-VL MoE with FSDP was only tried on Blackwell: verify on H100 first",
     "pitfall.rope": "{tokens} tokens exceed max_position_embeddings={limit}: decide RoPE scaling first, it changes convergence",

@@ -25,11 +25,11 @@ MESSAGES = {
     "summary.shipped-needs": "レシピの既定のままなら最低 {minimum} 台が必要です({layout}、シーケンス長 {seq_length})。レシピ名の台数は {gpus} x {gpu:gpu} です。",
     "summary.shipped-oom": "レシピ名どおりの {gpus} x {gpu:gpu} には注意してください。既定の構成では割り当てが約 {peak:gib} になる見積もりですが、{gpu:gpu} のメモリーは "
     "{capacity:gib} です。",
-    "summary.memory.fits": "メモリー: 最も厳しい GPU で割り当て約 {peak:gib}、予約分とコンテキストを含めて {low:gib}～{high:gib}(上限 {capacity:gib})。"
+    "summary.memory.fits": "メモリー: 最も厳しい GPU で割り当て約 {peak:gib}、予約分とコンテキストを含めて {low:gib}～{high:gib}({source:word} {capacity:gib})。"
     "収まります(見積もりの根拠: {evidence})。",
-    "summary.memory.at-risk": "メモリー: 最も厳しい GPU で割り当て約 {peak:gib}、予約分とコンテキストを含めて {low:gib}～{high:gib}(上限 {capacity:gib})。"
+    "summary.memory.at-risk": "メモリー: 最も厳しい GPU で割り当て約 {peak:gib}、予約分とコンテキストを含めて {low:gib}～{high:gib}({source:word} {capacity:gib})。"
     "上限ぎりぎりです(見積もりの根拠: {evidence})。最初の数ステップを必ず確認してください。",
-    "summary.memory.oom": "メモリー: 最も厳しい GPU で割り当て約 {peak:gib}、予約分とコンテキストを含めて {low:gib}～{high:gib}(上限 {capacity:gib})。"
+    "summary.memory.oom": "メモリー: 最も厳しい GPU で割り当て約 {peak:gib}、予約分とコンテキストを含めて {low:gib}～{high:gib}({source:word} {capacity:gib})。"
     "収まりません(見積もりの根拠: {evidence})。",
     "summary.memory-unknown": "メモリー: レシピがモデルの形状を決めていないため、見積もっていません。",
     "summary.peft-instead": "PEFT ならもっと少ない GPU で足ります。{name} は {gpus:gpus}から動きます。",
@@ -159,6 +159,8 @@ MESSAGES = {
     "pitfall.fsdp-tp": "H100 の FSDP で TP={tp} は通信がボトルネックになる。TP は 1 か 2 にする",
     "pitfall.long-without-cp": "{tokens} トークンを CP なしで扱うと、まず活性化で OOM になる。CP を 2、4、8 にするか、*_16k、*_64k、*_128k のレシピを使う",
     "pitfall.moe-overlap": "H100 の MoE では多くのプリセットが ddp.overlap_grad_reduce=false。このレシピは有効なので、両方を比べる",
+    "pitfall.packing-off": "--dataset {preset} はレシピのパッキングを無効にする(dataset.enable_offline_packing=false)。1 サンプルが最大 {tokens} トークンの枠を"
+    "単独で使うため、1 ステップのトークン数がレシピの想定より減り、別の実験になる。--dataset を付けなければ、レシピ自身のパック済みデータを使う",
     "pitfall.vlm-images": "画像なしの VLM ファインチューニングは動くが、出力はでたらめになる。実際のマルチモーダルデータセットを指定する",
     "pitfall.qwen35-fsdp": "Qwen3.5-VL MoE の FSDP は Blackwell でしか試されていない。H100 ではまず検証する",
     "pitfall.rope": "{tokens} トークンは max_position_embeddings={limit} を超える。先に RoPE スケーリングを決めること(収束条件が変わる)",

@@ -154,7 +154,7 @@ def _is_likely(item: Scored, request: PlanRequest) -> bool:
     """Whether a layout of our own fits at least as expected, and not only at best."""
     cluster = request.cluster
     outside = outside_bytes(item.candidate.layout, world_size=cluster.num_gpus, policy=request.policy)
-    return item.peak + outside[0] <= cluster.gpu.memory_bytes
+    return item.peak + outside[0] <= cluster.gpu.usable_memory[1]
 
 
 def _distance(candidate: Candidate, request: PlanRequest) -> tuple[float, bool]:

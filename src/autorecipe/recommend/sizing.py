@@ -101,7 +101,7 @@ class Sizer:
             allocated=(peak * ALLOCATED_BAND[0], peak * ALLOCATED_BAND[1]),
             reserved=reserved_bytes(peak, shape=self.inputs.shape, policy=policy),
             outside=outside_bytes(candidate.layout, world_size=cluster.num_gpus, policy=policy),
-            capacity=cluster.gpu.memory_bytes,
+            capacity=cluster.gpu.usable_memory[1],
         )
 
     def estimate(self, candidate: Candidate, cluster: Cluster) -> MemoryFit | None:
@@ -123,6 +123,7 @@ class Sizer:
             peak_bytes=estimate.peak_bytes,
             device_bytes=(low[0] + high[0], low[1] + high[1]),
             capacity_bytes=estimate.capacity_bytes,
+            capacity_fact=estimate.capacity_fact,
             evidence=estimate.evidence,
             leaves_out=estimate.not_modelled,
         )

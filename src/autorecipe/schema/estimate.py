@@ -292,6 +292,7 @@ class MemoryEstimate:
         reserved_bytes: the same for what the allocator takes from the device.
         outside_bytes: lower and upper end for CUDA context, communicators and libraries.
         capacity_bytes: memory of the GPU, or 0 where none was given.
+        capacity_fact: which fact about the GPU that is: `visible_memory_bytes`, or `memory_bytes` of the data sheet.
         verdict: whether it fits, or None where no GPU was given.
         not_modelled: what the number leaves out.
         assumptions: what was assumed where the configuration says nothing.
@@ -308,6 +309,7 @@ class MemoryEstimate:
     capacity_bytes: int
     verdict: Verdict | None
     not_modelled: tuple[str, ...]
+    capacity_fact: str = ""
     assumptions: tuple[str, ...] = ()
     error: PublishedError | None = None
 

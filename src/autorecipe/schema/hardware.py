@@ -15,7 +15,7 @@ class Gpu:
     Attributes:
         name: lower-case id as used in recipe names, such as `h100`.
         title: vendor's name.
-        memory_bytes: device memory by the vendor's data sheet (bytes); what fits is judged by it.
+        memory_bytes: device memory by the vendor's data sheet (bytes).
         peak_flops: dense peak FLOP/s by precision id (`bf16`, `fp8`, `mxfp8`, `nvfp4`, `fp32`).
         hbm_bandwidth: bytes/s.
         nvlink_bandwidth: bytes/s, one direction, per GPU.
@@ -23,7 +23,7 @@ class Gpu:
         network_bandwidth: bytes/s, one direction, per GPU, between NVLink domains.
         gpus_per_node: usual GPUs of one host.
         compute_capability: such as `9.0`.
-        visible_memory_bytes: device memory that a process was seen to have (bytes), or None.
+        visible_memory_bytes: device memory that a process was seen to have (bytes), or None; see `usable_memory`.
         measured_hbm_bandwidth: bytes/s that a copy was seen to reach, reads and writes together, or None.
         provenance: source per attribute name.
     """
@@ -41,6 +41,17 @@ class Gpu:
     visible_memory_bytes: int | None = None
     measured_hbm_bandwidth: float | None = None
     provenance: Mapping[str, Provenance] = field(default_factory=dict)
+
+    @property
+    def usable_memory(self) -> tuple[str, int]:
+        """Memory by which it is judged what fits: (name of the fact, bytes).
+
+        What a process sees, where that is known: data sheets count in other units and leave out what the driver keeps (H100: 80
+        printed, 79.1 GiB seen; H200: 141 GB printed, which is 131.3 GiB, 139.8 GiB seen). Else the data sheet's.
+        """
+        if self.visible_memory_bytes is not None:
+            return "visible_memory_bytes", self.visible_memory_bytes
+        return "memory_bytes", self.memory_bytes
 
     @property
     def has_rack_scale_nvlink(self) -> bool:

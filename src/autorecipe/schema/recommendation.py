@@ -164,6 +164,7 @@ class MemoryFit:
         peak_bytes: expected peak of allocated bytes.
         device_bytes: lower and upper end of what the device must hold, with the allocator's reserve, context and communicators.
         capacity_bytes: memory of the GPU.
+        capacity_fact: which fact about the GPU that is: `visible_memory_bytes`, or `memory_bytes` of the data sheet.
         evidence: how the estimate was obtained.
         leaves_out: what is not in it.
     """
@@ -172,6 +173,7 @@ class MemoryFit:
     peak_bytes: float
     device_bytes: tuple[float, float]
     capacity_bytes: int
+    capacity_fact: str
     evidence: Evidence
     leaves_out: tuple[str, ...] = ()
 
