@@ -36,6 +36,7 @@ SHARED_CODES = {
     "override-syntax": "a KEY=VALUE that cannot be parsed",
     "own-recipe": "FILE.py:FUNCTION that cannot be evaluated",
     "recipe-fails": "a recipe that upstream's code or the function itself does not build",
+    "refused-option": "an option of upstream's that is not taken here",
     "unknown-key": "a configuration path that does not exist",
     "unreadable": "a file that cannot be read as what it should be",
     "unsupported": "a data format or tokenizer that this engine does not have",

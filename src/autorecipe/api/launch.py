@@ -10,9 +10,10 @@ from autorecipe.api.mode import choose_mode
 from autorecipe.catalog.hardware import load_gpus
 from autorecipe.catalog.naming import is_own_recipe
 from autorecipe.catalog.store import open_catalog
+from autorecipe.config.datasets import load_dataset_presets
 from autorecipe.config.resolve import resolve_config
 from autorecipe.config.views import view_batch, view_layout
-from autorecipe.errors import NegativeAnswer, Problem, UsageError
+from autorecipe.errors import NegativeAnswer, Problem, UsageError, unknown_name
 from autorecipe.launch.arithmetic import check_allocation, scale_weakly, share_allocation
 from autorecipe.launch.environment import merge_environment, parse_forwarded, parse_mounts, shadowed
 from autorecipe.launch.local import render_local
@@ -25,6 +26,7 @@ from autorecipe.schema.batch import Batch
 from autorecipe.schema.finding import Finding, Severity
 from autorecipe.schema.hardware import Cluster
 from autorecipe.schema.launch import Allocation, LaunchPlan, SlurmJob, TrainingCommand
+from autorecipe.schema.preset import ANY_MODE, TEXT_PRETRAINING
 from autorecipe.schema.recipe import Recipe, RecipeKind
 from autorecipe.schema.run import RunConfig
 
@@ -38,8 +40,8 @@ class LaunchRequest:
 
     Attributes:
         recipe: recipe name.
-        overrides: KEY=VALUE texts.
-        options: further options of the training program.
+        overrides: KEY=VALUE texts, flags of the training program turned into such.
+        words: what is passed on to the training program instead of `overrides`, as typed; None passes these.
         dataset: dataset preset; empty keeps the recipe's own.
         mode: `--mode` of the training program; empty lets the name decide.
         nodes: hosts; None derives them from the recipe's GPU count.
@@ -49,11 +51,12 @@ class LaunchRequest:
         runner: words before `python`, such as `("uv", "run")`.
         python: interpreter.
         environment: of the submitting shell.
+        inherited: names of variables that the processes get from it; None for all, as on this host.
     """
 
     recipe: str
     overrides: tuple[str, ...] = ()
-    options: tuple[str, ...] = ()
+    words: tuple[str, ...] | None = None
     dataset: str = ""
     mode: str = ""
     nodes: int | None = None
@@ -63,6 +66,14 @@ class LaunchRequest:
     runner: tuple[str, ...] = ()
     python: str = "python"
     environment: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
+    inherited: tuple[str, ...] | None = None
+
+    @property
+    def reaching(self) -> Mapping[str, str]:
+        """Variables of the submitting shell that reach the processes."""
+        if self.inherited is None:
+            return self.environment
+        return {name: self.environment[name] for name in self.inherited if name in self.environment}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,6 +113,7 @@ def prepare_launch(request: LaunchRequest) -> PreparedLaunch:
     """
     catalog = open_catalog(request.release)
     recipe = catalog.load(request.recipe)
+    _check_dataset(request.dataset)
     allocation = _allocate(request, recipe)
     config = resolve_config(
         recipe,
@@ -118,10 +130,10 @@ def prepare_launch(request: LaunchRequest) -> PreparedLaunch:
     carried = carried_environment(config)
     batch = _batch(config)
     messages = [*_describe_shares(config, allocation, batch), *_benchmark_messages(recipe, request, allocation, config)]
-    for name, (ours, theirs) in shadowed(carried, request.environment).items():
+    for name, (ours, theirs) in shadowed(carried, request.reaching).items():
         messages.append(f"{name}={theirs} of this shell replaces the recipe's {name}={ours}")
     cluster = _cluster(request, recipe, allocation)
-    environment = dict(request.environment) | merge_environment(carried, request.environment)
+    environment = dict(request.reaching) | merge_environment(carried, request.reaching)
     given: dict[str, object] = {"processes": allocation.world_size}
     given |= {name: value for name, value in (("dataset", request.dataset), ("mode", request.mode)) if value}
     findings = check_config(config, cluster, environment=environment, given=given, verify=False)
@@ -130,8 +142,7 @@ def prepare_launch(request: LaunchRequest) -> PreparedLaunch:
         recipe=request.recipe if is_own else recipe.name,
         dataset=request.dataset,
         mode=request.mode or (choose_mode(config, request.recipe, None).mode if is_own else ""),
-        overrides=request.overrides,
-        options=request.options,
+        overrides=request.overrides if request.words is None else request.words,
         environment=carried,
         runner=request.runner,
     )
@@ -144,6 +155,12 @@ def prepare_launch(request: LaunchRequest) -> PreparedLaunch:
         findings=findings,
         messages=tuple(messages),
     )
+
+
+def _check_dataset(name: str) -> None:
+    known = [*TEXT_PRETRAINING, *ANY_MODE, *load_dataset_presets()]
+    if name and name not in known:
+        raise UsageError(unknown_name("dataset", name, known, hint=f"presets are {', '.join(known)}"))
 
 
 def plan_local(prepared: PreparedLaunch, *, master_host: str = "", port: int = 29500) -> LaunchPlan:
@@ -320,31 +337,17 @@ def _benchmark_messages(recipe: Recipe, request: LaunchRequest, allocation: Allo
     return messages
 
 
-def read_training_arguments(arguments: Sequence[str]) -> tuple[dict[str, str], tuple[str, ...], tuple[str, ...]]:
-    """Split the training program's arguments.
-
-    Args:
-        arguments: as typed after the launcher's own options.
-
-    Returns:
-        (`recipe`, `model`, `mode`, `dataset`, `task` as far as given, overrides, further options in order).
-    """
-    known = {"--recipe": "recipe", "--model": "model", "--mode": "mode", "--dataset": "dataset", "--task": "mode"}
-    found: dict[str, str] = {}
-    overrides: list[str] = []
-    options: list[str] = []
-    index = 0
-    while index < len(arguments):
-        word = arguments[index]
-        name, equals, value = word.partition("=")
-        if name in known:
-            if not equals:
-                index += 1
-                value = arguments[index] if index < len(arguments) else ""
-            found[known[name]] = value
-        elif not word.startswith("-") and equals:
-            overrides.append(word)
+def further_words(arguments: Sequence[str]) -> tuple[str, ...]:
+    """Return the training program's arguments without those that a `LaunchRequest` says itself: recipe, mode, dataset."""
+    said = ("--recipe", "--model", "--mode", "--dataset")
+    kept: list[str] = []
+    skip = False
+    for word in arguments:
+        name, equals, _ = word.partition("=")
+        if skip:
+            skip = False
+        elif name in said:
+            skip = not equals
         else:
-            options.append(word)
-        index += 1
-    return found, tuple(overrides), tuple(options)
+            kept.append(word)
+    return tuple(kept)

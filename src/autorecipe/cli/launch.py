@@ -95,7 +95,7 @@ def slurm(*, output_format: str, submit: bool, script_path: str, wait: bool, **g
     """
     from autorecipe.api.launch import plan_slurm, prepare_launch, start
 
-    prepared = prepare_launch(_request(given))
+    prepared = prepare_launch(_request(given, inherited=tuple(given["forwarded"])))
     script_path = script_path or f"{given['log_dir'].rstrip('/')}/{prepared.recipe.name}.sbatch"
     plan = plan_slurm(prepared, _job(given, prepared), script_path=script_path)
     _tell(prepared)
@@ -110,7 +110,7 @@ def slurm(*, output_format: str, submit: bool, script_path: str, wait: bool, **g
     return done.exit_status
 
 
-def _request(given: dict[str, Any]) -> LaunchRequest:
+def _request(given: dict[str, Any], *, inherited: tuple[str, ...] | None = None) -> LaunchRequest:
     from autorecipe.api.launch import LaunchRequest
 
     return LaunchRequest(
@@ -124,6 +124,7 @@ def _request(given: dict[str, Any]) -> LaunchRequest:
         release=given["release"],
         runner=("uv", "run") if given["uv"] else (),
         python=given["python"],
+        inherited=inherited,
     )
 
 

@@ -21,7 +21,6 @@ def build_training_command(
     dataset: str = "",
     mode: str = "",
     overrides: Sequence[str] = (),
-    options: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
     runner: Sequence[str] = (),
 ) -> TrainingCommand:
@@ -31,8 +30,7 @@ def build_training_command(
         recipe: exported recipe name.
         dataset: value of `--dataset`; empty keeps the recipe's own data.
         mode: value of `--mode`; empty lets the recipe's name decide.
-        overrides: KEY=VALUE texts, as typed.
-        options: further options of the training program.
+        overrides: KEY=VALUE texts, and further options of the program, as typed.
         environment: variables that the recipe carries.
         runner: words before `python`.
     """
@@ -43,7 +41,7 @@ def build_training_command(
         arguments += ["--dataset", dataset]
     return TrainingCommand(
         script=RUN_RECIPE,
-        arguments=(*arguments, *options, *overrides),
+        arguments=(*arguments, *overrides),
         environment=dict(environment or {}),
         runner=tuple(runner),
     )

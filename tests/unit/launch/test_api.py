@@ -4,9 +4,9 @@ import pytest
 
 from autorecipe.api.launch import (
     LaunchRequest,
+    further_words,
     plan_slurm,
     prepare_launch,
-    read_training_arguments,
     select_benchmark,
     select_recipe,
     start,
@@ -75,12 +75,24 @@ def test_a_run_with_errors_is_not_started():
         start(plan_slurm(prepared, SlurmJob(), script_path="x"), prepared, script_path="x")
 
 
-def test_training_arguments_are_told_apart():
+def test_what_a_request_says_itself_is_not_passed_on_twice():
     words = ["--recipe", "r", "--mode=sft", "--dataset", "squad", "-ms", "10", "a.b=1", "--step-func", "llm_step"]
-    found, overrides, options = read_training_arguments(words)
-    assert found == {"recipe": "r", "mode": "sft", "dataset": "squad"}
-    assert overrides == ("a.b=1",)
-    assert options == ("-ms", "10", "--step-func", "llm_step")
+    assert further_words(words) == ("-ms", "10", "a.b=1", "--step-func", "llm_step")
+
+
+def test_a_job_sees_only_what_is_passed_on_to_it():
+    given = {"environment": {"NCCL_NVLS_ENABLE": "1"}}
+    assert not [text for text in prepare("llama3_8b_pretrain_config", inherited=(), **given).messages if "replaces" in text]
+    assert [
+        text
+        for text in prepare("llama3_8b_pretrain_config", inherited=("NCCL_NVLS_ENABLE",), **given).messages
+        if "replaces" in text
+    ]
+
+
+def test_an_unknown_dataset_is_refused_before_the_job_waits():
+    with pytest.raises(UsageError, match="did you mean 'squad'"):
+        prepare("llama3_8b_sft_config", dataset="sqaud")
 
 
 def test_selectors_find_recipes():
