@@ -14,7 +14,7 @@ from autorecipe.errors import Problem, UsageError
 from autorecipe.record import dataclass, replace
 from autorecipe.schema.recipe import RecipeKind
 from autorecipe.schema.run import RunConfig
-from autorecipe.schema.translation import Translation
+from autorecipe.schema.translation import Status, Translation
 from autorecipe.schema.value import FieldValue
 from autorecipe.translate.arguments import parse_arguments
 from autorecipe.translate.effective import derive_effective, effective_of
@@ -123,7 +123,8 @@ def to_bridge(
 
     translation = translate_to_bridge(parsed, mapping, resolve, schema, recipe=recipe, world_size=gpus, conditional=conditional)
     original = derive_effective(parsed, mapping.table, world_size=gpus)
-    if not translation.problems:
+    known = not any(outcome.status is Status.UNRESOLVED for outcome in translation.outcomes)
+    if known and not translation.problems:
         translation = add_refusals(translation, resolve(override_texts(translation)), original, mapping)
     return replace(translation, notes=(*words.notes, *translation.notes))
 

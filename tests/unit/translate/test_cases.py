@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from autorecipe.api.check import CheckRequest, check_run
+from autorecipe.config.overrides import render_override
+from autorecipe.schema.finding import Severity
 from autorecipe.schema.translation import Status, Translation
 
 CASES: list[tuple[str, str, dict[str, Any]]] = [
@@ -182,6 +185,15 @@ def test_options_become_the_checked_overrides(translate: Any, arguments: str, ex
 def test_what_one_framework_alone_refuses_is_no_translation(translate: Any, arguments: str, code: str, who: str) -> None:
     found = {problem.code: problem.message for problem in translate(arguments).problems}
     assert found[code].startswith(f"{who} refuses")
+
+
+def test_training_by_samples_holds_up(translate: Any) -> None:
+    arguments = "--train-samples 320000 --lr-warmup-samples 3200 --lr-decay-samples 300000 --global-batch-size 32 --mock-data"
+    translation = translate(arguments)
+    assert not translation.problems
+    overrides = [render_override(setting.name, setting.value) for setting in translation.settings]
+    report = check_run(CheckRequest(target=translation.recipe, overrides=overrides))
+    assert [finding.rule for finding in report.findings if finding.severity is Severity.ERROR] == []
 
 
 def test_what_both_frameworks_refuse_is_said(translate: Any) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from autorecipe.rules.context import Context
 from autorecipe.rules.declare import computes, requires, show
 from autorecipe.rules.rule import BRIDGE, Breach, Verdict
-from autorecipe.schema import Fix, Severity, Stage
+from autorecipe.schema import Fix, OriginKind, Severity, Stage
 from autorecipe.schema.value import FieldValue
 
 HARMLESS = (
@@ -82,8 +82,8 @@ def dead_override(context: Context) -> Iterator[Verdict]:
             lost[key[5:]] = (f"{key[5:]}={show(value)}", value, "")
     for path, (text, given, detail) in sorted(lost.items()):
         acting = context.values.get(path)
-        if given == acting:
-            continue
+        if given == acting or (given is None and _is_derived(context, path)):
+            continue  # null asks upstream to derive the value
         corrected = path in HARMLESS or path in OWNED
         note = next((note for note in context.config.notes if text in note), "")
         remedy = note.rsplit("; ", 1)[-1] if "; " in note else ""
@@ -99,6 +99,11 @@ def dead_override(context: Context) -> Iterator[Verdict]:
             ),
             hint=remedy,
         )
+
+
+def _is_derived(context: Context, path: str) -> bool:
+    origin = context.config.origins.get(path)
+    return origin is not None and origin.kind is OriginKind.DERIVED
 
 
 def _assignments(remedy: str) -> dict[str, FieldValue]:

@@ -7,10 +7,16 @@ from collections.abc import Iterator
 from autorecipe.rules.context import Context
 from autorecipe.rules.declare import adjusts, computes, requires
 from autorecipe.rules.rule import BRIDGE, Breach, Verdict
-from autorecipe.schema import Fix, Severity, Stage
+from autorecipe.schema import Fix, OriginKind, Severity, Stage
 
 BOTH = ("bridge", "megatron-lm")
 LENGTHS = ("train.train_iters", "train.train_samples", "train.num_epochs")
+
+
+def _follows(context: Context, path: str) -> bool:
+    """Return whether upstream derived a length, as it does from samples; it is checked before that."""
+    origin = context.config.origins.get(path)
+    return origin is not None and origin.kind is OriginKind.DERIVED
 
 
 @computes(
@@ -28,7 +34,7 @@ LENGTHS = ("train.train_iters", "train.train_samples", "train.num_epochs")
 def one_length(context: Context) -> Iterator[Verdict]:
     """Check that exactly one length is set."""
     known = [path for path in LENGTHS if path in context.values]
-    given = [path for path in known if context.values[path] is not None]
+    given = [path for path in known if context.values[path] is not None and not _follows(context, path)]
     if len(given) > 1:
         fixes = [
             Fix(overrides={path: None for path in given if path != kept}, note=f"trains by {kept}: a new convergence experiment")
