@@ -197,24 +197,16 @@ def _check(answer: Recommendation, lang: str) -> list[str]:
     words = HEADINGS[lang]
     shown = [finding for finding in checked.findings if finding.severity in SHOWN]
     rest = len(shown) - MAX_FINDINGS
-    describe = _finding_ja if lang == "ja" else _finding_en
-    lines = [words["passes" if checked.passes else "fails"], *(describe(finding) for finding in shown[:MAX_FINDINGS])]
+    lines = [words["passes" if checked.passes else "fails"], *(_finding(finding, lang) for finding in shown[:MAX_FINDINGS])]
     if rest > 0:
         lines.append(f"+ {rest}: {checked.command}")
     return lines
 
 
-def _finding_en(finding: Finding) -> str:
-    return f"- {SEVERITIES['en'][finding.severity]}[{finding.rule}] {finding.message}"
+def _finding(finding: Finding, lang: str) -> str:
+    message = finding.message
+    if lang == "ja":
+        from autorecipe.rules.japanese.findings import say_message
 
-
-def _finding_ja(finding: Finding) -> str:
-    """Say a finding with its facts; the sentence of a rule that has no Japanese one follows in English."""
-    from autorecipe.recommend.findings_ja import say_finding
-
-    parts = [f"- {SEVERITIES['ja'][finding.severity]}[{finding.rule}]"]
-    if finding.paths:
-        parts.append(f"対象 {', '.join(finding.paths)}。")
-    if finding.legal:
-        parts.append("許される値 " + "、".join(f"{path}: {values}" for path, values in finding.legal.items()) + "。")
-    return " ".join([*parts, say_finding(finding) or finding.message])
+        message = say_message(finding.rule, message)
+    return f"- {SEVERITIES[lang][finding.severity]}[{finding.rule}] {message}"

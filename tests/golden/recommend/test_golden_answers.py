@@ -68,6 +68,17 @@ def facts_of(text):
     return {fact.rstrip(".,") for fact in found}
 
 
+COMMAND = re.compile(r"`[^`]*`|'[^']*'|\b(?:uv run|python -m|autorecipe \w+|rm -rf) .*")
+
+
+@pytest.mark.parametrize("question", MAIN, ids=lambda question: question["id"])
+def test_no_sentence_of_a_japanese_answer_is_english(question):
+    plain = {"id": question["id"], "args": [word for word in question["args"] if word not in ("--lang", "ja", "en")]}
+    _, out, _ = answer(plain, "--lang", "ja")
+    prose = [COMMAND.sub("", line) for line in out.splitlines()]
+    assert [line for line in prose if re.search(r"(?<![\w./=-])[a-z]{2,}(?: [a-z]{2,}){2,}", line)] == []
+
+
 @pytest.mark.parametrize("question", MAIN, ids=lambda question: question["id"])
 def test_the_checklist_is_in_every_answer(question):
     status, out, _ = answer(question)

@@ -262,7 +262,7 @@ def experiment_name(context: Context) -> Iterator[Verdict]:
         if getattr(context.layout, axis) != size and (axis not in known or _axis_known(context, axis))
     }
     if wrong:
-        text = ", ".join(f"{axis}={size} in the name, {real} in the configuration" for axis, (size, real) in wrong.items())
+        text = "; ".join(f"{axis}={size} in the name, {real} in the configuration" for axis, (size, real) in wrong.items())
         yield Breach(message=f"the name of the experiment disagrees: {text}", facts={"named": said})
 
 
