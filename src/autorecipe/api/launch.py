@@ -6,8 +6,8 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from autorecipe.api.mode import choose_mode
-from autorecipe.catalog.hardware import load_gpus
+from autorecipe.api.mode import MODES, choose_mode
+from autorecipe.catalog.hardware import find_gpu, load_gpus
 from autorecipe.catalog.naming import is_own_recipe
 from autorecipe.catalog.store import open_catalog
 from autorecipe.config.datasets import load_dataset_presets
@@ -24,7 +24,7 @@ from autorecipe.record import dataclass, field, replace
 from autorecipe.rules.check import check_config
 from autorecipe.schema.batch import Batch
 from autorecipe.schema.finding import Finding, Severity
-from autorecipe.schema.hardware import Cluster
+from autorecipe.schema.hardware import Cluster, Gpu
 from autorecipe.schema.launch import Allocation, LaunchPlan, SlurmJob, TrainingCommand
 from autorecipe.schema.preset import ANY_MODE, TEXT_PRETRAINING
 from autorecipe.schema.recipe import Recipe, RecipeKind
@@ -47,6 +47,7 @@ class LaunchRequest:
         nodes: hosts; None derives them from the recipe's GPU count.
         gpus_per_node: GPUs of each host; None takes the recipe's, at most 8.
         gpu: GPU type; None takes the recipe's.
+        name: of the job, whose claims about the layout are checked; empty where it has none.
         release: Bridge release.
         runner: words before `python`, such as `("uv", "run")`.
         python: interpreter.
@@ -62,6 +63,7 @@ class LaunchRequest:
     nodes: int | None = None
     gpus_per_node: int | None = None
     gpu: str | None = None
+    name: str = ""
     release: str | None = None
     runner: tuple[str, ...] = ()
     python: str = "python"
@@ -108,12 +110,12 @@ def prepare_launch(request: LaunchRequest) -> PreparedLaunch:
     """Resolve, check the arithmetic of hosts and GPUs, and ask the rules.
 
     Raises:
-        UsageError: an unknown recipe or override.
+        UsageError: an unknown recipe, dataset, mode, GPU type or override.
         NegativeAnswer: the layout does not lie on the allocation.
     """
     catalog = open_catalog(request.release)
     recipe = catalog.load(request.recipe)
-    _check_dataset(request.dataset)
+    _check_names(request)
     allocation = _allocate(request, recipe)
     config = resolve_config(
         recipe,
@@ -135,7 +137,8 @@ def prepare_launch(request: LaunchRequest) -> PreparedLaunch:
     cluster = _cluster(request, recipe, allocation)
     environment = dict(request.reaching) | merge_environment(carried, request.reaching)
     given: dict[str, object] = {"processes": allocation.world_size}
-    given |= {name: value for name, value in (("dataset", request.dataset), ("mode", request.mode)) if value}
+    said = {"dataset": request.dataset, "mode": request.mode, "experiment_name": request.name}
+    given |= {name: value for name, value in said.items() if value}
     findings = check_config(config, cluster, environment=environment, given=given, verify=False)
     is_own = is_own_recipe(request.recipe)  # the name of a function says no mode
     command = build_training_command(
@@ -157,10 +160,29 @@ def prepare_launch(request: LaunchRequest) -> PreparedLaunch:
     )
 
 
-def _check_dataset(name: str) -> None:
-    known = [*TEXT_PRETRAINING, *ANY_MODE, *load_dataset_presets()]
-    if name and name not in known:
-        raise UsageError(unknown_name("dataset", name, known, hint=f"presets are {', '.join(known)}"))
+def _check_names(request: LaunchRequest) -> None:
+    legal = {
+        "dataset": [*TEXT_PRETRAINING, *ANY_MODE, *load_dataset_presets()],
+        "mode": [*MODES, "peft"],
+    }
+    given = {"dataset": request.dataset, "mode": request.mode}
+    problems = [
+        unknown_name(kind, name, legal[kind], hint=f"there are {', '.join(legal[kind])}")
+        for kind, name in given.items()
+        if name and name not in legal[kind]
+    ]
+    try:
+        _gpu(request)
+    except UsageError as error:
+        problems += error.problems
+    if problems:
+        raise UsageError(problems)
+
+
+def _gpu(request: LaunchRequest, recipe: Recipe | None = None) -> Gpu | None:
+    if request.gpu:
+        return find_gpu(request.gpu)
+    return load_gpus().get(recipe.gpu_type) if recipe is not None and recipe.gpu_type else None
 
 
 def plan_local(prepared: PreparedLaunch, *, master_host: str = "", port: int = 29500) -> LaunchPlan:
@@ -203,7 +225,18 @@ def plan_slurm(prepared: PreparedLaunch, job: SlurmJob, *, script_path: str, nee
         script_path=script_path,
         python=prepared.request.python,
     )
-    return replace(plan, messages=prepared.messages)
+    return replace(plan, messages=(*prepared.messages, *_site_messages(job, prepared.command)))
+
+
+def _site_messages(job: SlurmJob, command: TrainingCommand) -> list[str]:
+    messages = []
+    if job.container_image and not job.working_directory and not command.script.startswith("/"):
+        messages.append(
+            f"{command.script} is looked up in the image's own working folder; --container-workdir FOLDER names another"
+        )
+    if not job.exclusive and "cpus-per-task" not in job.sbatch_options:
+        messages.append("hosts are shared and no cores are asked for: many clusters then give one; sbatch option cpus-per-task=N")
+    return messages
 
 
 def start(plan: LaunchPlan, prepared: PreparedLaunch, *, script_path: str = "", wait: bool = False) -> Submission:
@@ -225,59 +258,14 @@ def start(plan: LaunchPlan, prepared: PreparedLaunch, *, script_path: str = "", 
     return submit_local(plan)
 
 
-def select_recipe(*, model: str, mode: str, release: str | None = None) -> str:
-    """Return the library recipe that `--model NAME --mode MODE` selects, as upstream's launcher does.
-
-    Raises:
-        UsageError: no such recipe, with near misses.
-    """
-    task = "peft" if mode in ("lora", "dora", "peft") else mode
-    return open_catalog(release).summary(f"{model}_{task}_config").name
-
-
-def select_benchmark(
-    *, model: str, task: str, gpus: int, gpu: str, precision: str, variant: str = "", release: str | None = None
-) -> tuple[str, tuple[str, ...]]:
-    """Return the benchmark recipe that selectors mean, and what to know about it.
-
-    The exact count is taken where there is a recipe for it, else the nearest count of the same model, task, GPU and precision.
-
-    Raises:
-        UsageError: no benchmark recipe of that kind at all.
-    """
-    catalog = open_catalog(release)
-    mode = "peft" if task == "lora" else task
-    of_model = [
-        item
-        for item in catalog.summaries()
-        if item.kind is RecipeKind.BENCHMARK and item.name.startswith(f"{model}_{mode}_") and item.mode == mode
-    ]
-    fitting = [
-        item
-        for item in of_model
-        if item.gpu_type == gpu and item.precision == precision and (item.variant or "") == variant and item.gpus
-    ]
-    if not fitting:
-        combinations = sorted({f"{item.gpus} x {item.gpu_type} {item.precision}" for item in of_model if item.gpus})
-        hint = f"there are: {', '.join(combinations)}" if combinations else "see `autorecipe recipes list --kind benchmark`"
-        label = f"{model} {task} on {gpu} in {precision}" + (f", variant {variant}" if variant else "")
-        raise UsageError(Problem(code="no-benchmark", message=f"no benchmark recipe for {label}", hint=hint))
-    best = min(fitting, key=lambda item: (abs((item.gpus or 0) - gpus), item.gpus or 0))
-    if best.gpus == gpus:
-        return best.name, ()
-    counts = ", ".join(str(item.gpus) for item in sorted(fitting, key=lambda item: item.gpus or 0))
-    return best.name, (f"note: no recipe for exactly {gpus} GPUs (there are: {counts}); {best.name} is resized",)
-
-
 def _allocate(request: LaunchRequest, recipe: Recipe) -> Allocation:
     count = recipe.gpus
     per_node = request.gpus_per_node
     if per_node is None:
         total = count if count and request.nodes is None else None
         per_node = min(total, USUAL_HOST) if total else USUAL_HOST
-        if request.gpu or recipe.gpu_type:
-            gpu = load_gpus().get(request.gpu or recipe.gpu_type or "")
-            per_node = min(per_node, gpu.gpus_per_node) if gpu else per_node
+        gpu = _gpu(request, recipe)
+        per_node = min(per_node, gpu.gpus_per_node) if gpu else per_node
     nodes = request.nodes
     if nodes is None:
         nodes = -(-count // per_node) if count and request.gpus_per_node is None else 1
@@ -285,8 +273,7 @@ def _allocate(request: LaunchRequest, recipe: Recipe) -> Allocation:
 
 
 def _cluster(request: LaunchRequest, recipe: Recipe, allocation: Allocation) -> Cluster | None:
-    name = request.gpu or recipe.gpu_type
-    gpu = load_gpus().get(name) if name else None
+    gpu = _gpu(request, recipe)
     if gpu is None:
         return None
     return Cluster(gpu=gpu, num_gpus=allocation.world_size, gpus_per_node=allocation.gpus_per_node)

@@ -31,7 +31,13 @@ def launch_options(function: Function) -> Function:
         click.option("--bridge", "release", metavar="RELEASE", help="Megatron Bridge release.  [default: newest]"),
         click.option("--python", default="python", show_default=True, help="Interpreter of the training program."),
         click.option("--uv/--no-uv", default=False, help="Start it through `uv run`."),
-        click.option("--port", type=int, default=29500, show_default=True, help="Rendezvous port on the first host."),
+        click.option(
+            "--port",
+            type=click.IntRange(min=1, max=65535),
+            default=29500,
+            show_default=True,
+            help="Rendezvous port on the first host.",
+        ),
         click.option("--submit", is_flag=True, help="Start it. Without this the launch is only shown."),
         format_option,
     )
@@ -59,7 +65,7 @@ def local(*, output_format: str, submit: bool, master_host: str, port: int, **gi
 
     prepared = prepare_launch(_request(given))
     plan = plan_local(prepared, master_host=master_host, port=port)
-    _tell(prepared)
+    _tell(prepared, plan.messages)
     if submit:
         return start(plan, prepared).exit_status
     _show(plan, output_format)
@@ -98,7 +104,7 @@ def slurm(*, output_format: str, submit: bool, script_path: str, wait: bool, **g
     prepared = prepare_launch(_request(given, inherited=tuple(given["forwarded"])))
     script_path = script_path or f"{given['log_dir'].rstrip('/')}/{prepared.recipe.name}.sbatch"
     plan = plan_slurm(prepared, _job(given, prepared), script_path=script_path)
-    _tell(prepared)
+    _tell(prepared, plan.messages)
     if not submit:
         _show(plan, output_format)
         return 1 if prepared.errors else 0
@@ -124,6 +130,7 @@ def _request(given: dict[str, Any], *, inherited: tuple[str, ...] | None = None)
         release=given["release"],
         runner=("uv", "run") if given["uv"] else (),
         python=given["python"],
+        name=given.get("job_name", ""),
         inherited=inherited,
     )
 
@@ -153,11 +160,11 @@ def _job(given: dict[str, Any], prepared: PreparedLaunch) -> Any:
     )
 
 
-def _tell(prepared: PreparedLaunch) -> None:
+def _tell(prepared: PreparedLaunch, messages: tuple[str, ...]) -> None:
     """Say on stderr what the user must know, findings included."""
     from autorecipe.schema.finding import Severity
 
-    for message in prepared.messages:
+    for message in messages:
         click.echo(message if message.startswith("warn") else f"note: {message}", err=True)
     for finding in prepared.findings:
         if finding.severity in (Severity.ERROR, Severity.WARN):

@@ -61,6 +61,7 @@ def check_allocation(layout: Layout, allocation: Allocation, *, recipe: str) -> 
                 code="launch-allocation",
                 path="--nodes",
                 message=f"{allocation.num_nodes} x {allocation.gpus_per_node} is no allocation",
+                hint="give at least one host and one GPU",
             )
         )
         return problems

@@ -17,6 +17,7 @@ from autorecipe.launch.training import wrap_torchrun
 from autorecipe.schema.launch import Allocation, LaunchPlan, Rendezvous, SlurmJob, TrainingCommand
 
 _TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<clock>\d{1,4}(?::\d{2}){0,2})")
+_OPTION = re.compile(r"[a-z][a-z0-9-]*")
 SHUTDOWN_VARIABLE = "TORCH_ELASTIC_SHUTDOWN_TIMEOUT"
 """Seconds that `torch.distributed.run` gives its processes after SIGTERM; 30 by default, too few to save a large model.
 
@@ -31,7 +32,10 @@ def check_job(job: SlurmJob, *, needs_site: bool = False) -> list[Problem]:
         job: the submission.
         needs_site: whether account, partition and container image are required, as upstream's launcher does.
     """
-    problems = []
+    problems = [
+        Problem(code="launch-site-option", path=option, message=f"{value!r} is no option of sbatch", hint=hint)
+        for option, value, hint in _unusable(job)
+    ]
     if any(not argument.strip() for argument in job.srun_arguments):
         problems.append(
             Problem(
@@ -63,8 +67,25 @@ def check_job(job: SlurmJob, *, needs_site: bool = False) -> list[Problem]:
     return problems
 
 
+def _unusable(job: SlurmJob) -> list[tuple[str, str, str]]:
+    """Return values that would not be one option of one `#SBATCH` line: (option, value, what to do)."""
+    texts = {
+        "--account": job.account,
+        "--partition": job.partition,
+        "--job-name": job.job_name,
+        "--log-dir": job.log_dir,
+        "--gres": job.gres,
+        **{f"--{name}": value for name, value in job.sbatch_options.items()},
+    }
+    broken = [(option, value, "write it in one line") for option, value in texts.items() if not value.isprintable()]
+    names = [name for name in job.sbatch_options if not _OPTION.fullmatch(name)]
+    return [*broken, *(("--sbatch-arg", name, "write NAME or NAME=VALUE, such as qos=high") for name in names)]
+
+
 def time_limit_seconds(text: str) -> int | None:
-    """Return a Slurm time as seconds, or None where it is none: M, M:SS, H:MM:SS, D-H, D-H:MM, D-H:MM:SS."""
+    """Return a Slurm time as seconds, 0 for no limit, or None where it is none: M, M:SS, H:MM:SS, D-H, D-H:MM, D-H:MM:SS."""
+    if text.upper() in ("UNLIMITED", "INFINITE"):
+        return 0
     match = _TIME.fullmatch(text)
     if match is None:
         return None

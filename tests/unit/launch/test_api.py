@@ -7,10 +7,9 @@ from autorecipe.api.launch import (
     further_words,
     plan_slurm,
     prepare_launch,
-    select_benchmark,
-    select_recipe,
     start,
 )
+from autorecipe.api.selectors import select_benchmark, select_recipe
 from autorecipe.cli.main import execute
 from autorecipe.errors import NegativeAnswer, UsageError
 from autorecipe.schema.launch import SlurmJob
@@ -90,9 +89,26 @@ def test_a_job_sees_only_what_is_passed_on_to_it():
     ]
 
 
-def test_an_unknown_dataset_is_refused_before_the_job_waits():
-    with pytest.raises(UsageError, match="did you mean 'squad'"):
-        prepare("llama3_8b_sft_config", dataset="sqaud")
+def test_unknown_names_are_refused_before_the_job_waits_and_all_at_once():
+    with pytest.raises(UsageError) as caught:
+        prepare("llama3_8b_sft_config", dataset="sqaud", mode="sftt", gpu="h1000")
+    assert [problem.code for problem in caught.value.problems] == ["unknown-dataset", "unknown-mode", "unknown-gpu"]
+    assert "did you mean 'squad'" in caught.value.problems[0].message
+
+
+def test_a_job_name_that_promises_another_layout_is_told():
+    findings = prepare(BENCHMARK, name="run_pp2_ep2_etp1").findings
+    (found,) = [finding for finding in findings if finding.rule == "LCH007"]
+    assert "pp=2 in the name, 1 in the configuration" in found.message
+
+
+def test_what_a_site_may_get_wrong_is_told():
+    prepared = prepare("llama3_8b_pretrain_config", nodes=1, gpus_per_node=8)
+    job = SlurmJob(container_image="i", exclusive=False)
+    told = plan_slurm(prepared, job, script_path="x").messages
+    assert any("--container-workdir" in text for text in told) and any("cpus-per-task" in text for text in told)
+    job = SlurmJob(container_image="i", working_directory="/w", exclusive=False, sbatch_options={"cpus-per-task": "64"})
+    assert plan_slurm(prepared, job, script_path="x").messages == prepared.messages
 
 
 def test_selectors_find_recipes():
@@ -103,6 +119,8 @@ def test_selectors_find_recipes():
     assert name == "qwen3_30b_a3b_pretrain_64gpu_h100_bf16_config" and "no recipe for exactly 128" in notes[0]
     with pytest.raises(UsageError, match="no benchmark recipe"):
         select_benchmark(gpus=8, **exact | {"gpu": "h200"})
+    with pytest.raises(UsageError, match="models with a pretrain benchmark: qwen3_30b_a3b"):
+        select_benchmark(gpus=8, **exact | {"model": "qwen3_30b_a3"})
 
 
 def test_the_command_line_shows_and_does_not_start(capsys):

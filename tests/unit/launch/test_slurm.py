@@ -117,7 +117,16 @@ def test_words_reach_the_program_as_they_were_typed(tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "seconds"),
-    [("30", 1800), ("5:30", 330), ("1:00:00", 3600), ("2-12", 216000), ("1-00:30", 88200), ("1-00:00:01", 86401), ("soon", None)],
+    [
+        ("30", 1800),
+        ("5:30", 330),
+        ("1:00:00", 3600),
+        ("2-12", 216000),
+        ("1-00:30", 88200),
+        ("1-00:00:01", 86401),
+        ("soon", None),
+        ("UNLIMITED", 0),
+    ],
 )
 def test_times_are_read_as_slurm_reads_them(text, seconds):
     assert time_limit_seconds(text) == seconds
@@ -155,6 +164,9 @@ def test_site_options_are_passed_on():
     [
         (SlurmJob(srun_arguments=("",)), "launch-srun-argument"),
         (SlurmJob(time_limit="soon"), "launch-time-limit"),
+        (SlurmJob(account="x\n#SBATCH --nodes=9"), "launch-site-option"),
+        (SlurmJob(sbatch_options={"": "x"}), "launch-site-option"),
+        (SlurmJob(sbatch_options={"qos": "a\nb"}), "launch-site-option"),
     ],
 )
 def test_what_slurm_would_refuse_is_refused_before(job, code):

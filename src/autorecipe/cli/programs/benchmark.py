@@ -11,8 +11,9 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from autorecipe.api.launch import LaunchRequest, plan_slurm, prepare_launch, select_benchmark, select_recipe
+from autorecipe.api.launch import LaunchRequest, plan_slurm, prepare_launch
 from autorecipe.api.recipes import find_recipe
+from autorecipe.api.selectors import select_benchmark, select_recipe
 from autorecipe.catalog.hardware import load_gpus
 from autorecipe.cli.programs.benchmark_options import IDLE, REFUSED, SETTINGS, UNWRAPPED, read_switch, setting_overrides
 from autorecipe.cli.programs.refused import Parser
@@ -138,6 +139,10 @@ def run(arguments: Sequence[str]) -> int:
         message = f"{given.num_gpus} GPUs are no whole number of hosts with {per_node} each"
         raise UsageError(Problem(code="usage", path="--num_gpus", message=message, hint="give --gpus_per_node as well"))
     recipe, more = _select(given)
+    if given.model_family_name != recipe.family:
+        notes.append(
+            f"note: {recipe.name} is of family {recipe.family}; --model_family_name {given.model_family_name} plays no part"
+        )
     variables, forwarded = _variables(given)
     prepared = prepare_launch(
         LaunchRequest(

@@ -121,6 +121,7 @@ def run(arguments: Sequence[str]) -> int:
             nodes=given.nodes,
             gpus_per_node=given.gpus_per_node,
             gpu=given.gpu_type,
+            name=given.experiment_name,
             python=sys.executable if given.local else "python",
             inherited=None if given.local else tuple(given.env),
         )

@@ -23,18 +23,16 @@ class Aside:
         names: every spelling.
         text: for an idle option why it does nothing, for a refused one what to do instead.
         takes_value: whether a value follows.
-        several: whether any number of values follow.
     """
 
     names: tuple[str, ...]
     text: str
     takes_value: bool = True
-    several: bool = False
 
 
-def aside(names: str, text: str, *, takes_value: bool = True, several: bool = False) -> Aside:
+def aside(names: str, text: str, *, takes_value: bool = True) -> Aside:
     """Build an `Aside` from its spellings, separated by spaces."""
-    return Aside(names=tuple(names.split()), text=text, takes_value=takes_value, several=several)
+    return Aside(names=tuple(names.split()), text=text, takes_value=takes_value)
 
 
 def secret(names: str, variable: str) -> Aside:
@@ -56,8 +54,8 @@ class Parser(argparse.ArgumentParser):
         for title, asides in (("no effect here", self.idle), ("refused here", self.refused)):
             group = self.add_argument_group(title)
             for item in asides:
-                count: dict[str, Any] = {"nargs": 0} if not item.takes_value else {"nargs": "*"} if item.several else {}
-                group.add_argument(*item.names, dest=item.names[-1], action=_Note, help=item.text, **count)
+                count: dict[str, Any] = {} if item.takes_value else {"nargs": 0}
+                group.add_argument(*item.names, dest=item.names[-1], action=_Note, metavar="VALUE", help=item.text, **count)
 
     def error(self, message: str) -> NoReturn:
         """Raise a usage error."""
