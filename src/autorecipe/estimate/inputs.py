@@ -366,8 +366,12 @@ def _adapters(reader: _Reader) -> Adapters | None:
     names = (
         frozenset(str(name).rsplit(".", 1)[-1] for name in targets) if isinstance(targets, list | tuple) else Adapters().targets
     )
+    is_dora = "DoRA" in reader.text("peft._class")
     return Adapters(
         rank=reader.number("peft.dim", 32),
         targets=names,
-        dora="DoRA" in reader.text("peft._class"),
+        dora=is_dora,
+        shares_experts=not is_dora
+        and reader.value("peft.share_expert_adapters") is not False
+        and reader.flag("model.moe_grouped_gemm"),
     )

@@ -240,13 +240,12 @@ def _add_adapters(
 ) -> None:
     """Add two thin products and an addition to the base for each adapter; they run in 16 bits and are trained."""
     rate = gemm_rate(gpu, Precision.BF16, c)
-    rows = routed_tokens(shape, tokens, ExecutionPolicy()) if block is Block.MOE else tokens.inside
-    size = tokens.etp if block is Block.MOE else tokens.tp
-    for name, parallel_in, width_in, width_out in adapter_targets(shape, block):
-        if name not in adapters.targets:
+    routed = routed_tokens(shape, tokens, ExecutionPolicy()) if block is Block.MOE else 0.0
+    for target in adapter_targets(shape, block):
+        if target.name not in adapters.targets:
             continue
-        inner = width_in / (size if parallel_in else 1)
-        columns = width_out / (1 if parallel_in else size)
+        rows = routed if target.routed else tokens.inside
+        inner, columns = target.local(tp=tokens.tp, etp=tokens.etp)
         forward = gemm_seconds(rows, inner, adapters.rank, rate=rate, gpu=gpu, width=2.0, c=c)
         forward += gemm_seconds(rows, adapters.rank, columns, rate=rate, gpu=gpu, width=2.0, c=c)
         out.gemm_forward += forward

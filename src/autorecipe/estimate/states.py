@@ -143,7 +143,7 @@ class RankCounter:
         if found is None:
             trainable = (0.0, 0.0)
             if self.adapters is not None:
-                trainable = adapter_parameters(self.shape, block, self.adapters, tp=tp, etp=etp)
+                trainable = adapter_parameters(self.shape, block, self.adapters, tp=tp, ep=ep, etp=etp)
             found = (*shard_block(self._parameters[block], tp=tp, ep=ep, etp=etp), *trainable)
             self._shares[key] = found
         return found

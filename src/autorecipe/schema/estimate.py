@@ -87,11 +87,13 @@ class Adapters:
         rank: rank of the adapters.
         targets: linear modules that have one (`linear_qkv`, `linear_proj`, `linear_fc1`, `linear_fc2`).
         dora: whether a magnitude vector is trained too.
+        shares_experts: whether the experts of a rank share one adapter per product, instead of one each.
     """
 
     rank: int = 32
     targets: frozenset[str] = frozenset({"linear_qkv", "linear_proj", "linear_fc1", "linear_fc2"})
     dora: bool = False
+    shares_experts: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)
