@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Mapping
 from typing import Any
 
@@ -32,6 +33,8 @@ def schema_lines(
             for name, declared in description["types"].items():
                 full = f"{path}.{name}" if path else name
                 line = fields.setdefault(full, {"path": full, "type": declared})
+                if "." in path:  # variants of an object; a section's classes are one model or data set with other fields
+                    line["type"] = _merge_choices(line["type"], declared)
                 line.setdefault("default", _default(description["fields"], name))
                 declaring = line.setdefault("classes", [])
                 if not any(_inherits(raw, class_id, other) for other in declaring):
@@ -43,6 +46,21 @@ def schema_lines(
     for line in fields.values():
         line["classes"] = [class_id.rpartition(":")[2] for class_id in line["classes"]]
     return [fields[path] for path in sorted(fields)]
+
+
+def _merge_choices(known: str, declared: str) -> str:
+    """Return a type that takes the choices of both: variants of an object may declare one field with choices of their own."""
+    choices = [_choices(known), _choices(declared)]
+    if None in choices or choices[0] == choices[1]:
+        return known
+    merged = dict.fromkeys(choice for found in choices for choice in found or ())
+    return f"Literal[{', '.join(map(repr, merged))}]"
+
+
+def _choices(declared: str) -> tuple[Any, ...] | None:
+    """Return what a `Literal[...]` allows, or None for another type."""
+    inside = declared.removeprefix("Literal[").removesuffix("]")
+    return tuple(ast.literal_eval(f"({inside},)")) if declared == f"Literal[{inside}]" else None
 
 
 def _default(fields: Mapping[str, Any], name: str) -> Any:

@@ -7,6 +7,7 @@ upstream does to the values afterwards (see `resolve`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -139,10 +140,22 @@ def _absent_from_class(state: Resolution, override: Override) -> Problem | None:
     )
     if holder in state.values and not isinstance(class_name, str):
         message = f"{holder} is {render_for_message(state.values[holder])} in this recipe, so it has no such field{classes}"
+        target = _declared_class(state, holder, declared.config_classes if declared is not None else ())
+        if target is not None:
+            built = render_section(holder, target, {path.removeprefix(f"{holder}."): override.value})
+            return Problem(code="unset-section", path=path, message=message, hint=f'build it: "{built}"')
     else:
         owner = class_name if isinstance(class_name, str) else f"the {section} section"
         message = f"{owner}, which this recipe uses for {holder}, has no such field{classes}"
     return Problem(code="unknown-key", path=path, message=message, hint=hint_at_keys(path, state.schema))
+
+
+def _declared_class(state: Resolution, holder: str, class_names: Sequence[str]) -> str | None:
+    """Return the import path of the one class that an unset object may have, as its annotation names it."""
+    declared = state.schema.get(holder)
+    named = re.findall(r"[\w.]+", declared.type if declared is not None else "")
+    found = [name for name in named if name.rpartition(".")[2] in class_names and "." in name]
+    return found[0] if len(found) == 1 else None
 
 
 def _apply_section(state: Resolution, override: Override) -> Problem | None:

@@ -4,6 +4,7 @@ import pytest
 
 from autorecipe.api.resolve import resolve_run
 from autorecipe.config.datasets import load_dataset_presets
+from autorecipe.errors import UsageError
 from autorecipe.schema import OriginKind
 
 RECIPE = "llama3_8b_sft_config"
@@ -33,6 +34,27 @@ def test_packing_that_is_switched_on_alone_gets_its_specification() -> None:
     run = resolve_run(RECIPE, ["dataset.enable_offline_packing=true", "model.context_parallel_size=2"], dataset="squad")
     specs = "dataset.offline_packing_specs"
     assert (run.get(f"{specs}.packed_sequence_size"), run.get(f"{specs}.pad_seq_to_mult")) == (4096, 4)
+
+
+def test_what_is_learned_has_the_choices_of_each_kind_of_rows() -> None:
+    for mode in ("completion", "full", "assistant", "last_turn"):
+        run = resolve_run(RECIPE, [f"dataset.preprocessing.loss_mode={mode}"], dataset="squad")
+        assert run.get("dataset.preprocessing.loss_mode") == mode
+    with pytest.raises(UsageError, match="'anything' is not one of assistant, last_turn, full, completion"):
+        resolve_run(RECIPE, ["dataset.preprocessing.loss_mode=anything"], dataset="squad")
+
+
+def test_an_unset_specification_is_built_as_the_hint_says() -> None:
+    specs = "dataset.offline_packing_specs"
+    switched = ["dataset.enable_offline_packing=true", "dataset.seq_length=128"]
+    for typed in (f"{specs}={{packed_sequence_size:128}}", f"{specs}.packed_sequence_size=128"):
+        with pytest.raises(UsageError) as caught:
+            resolve_run(RECIPE, [*switched, typed], dataset="squad")
+        (problem,) = caught.value.problems
+        assert problem.path == f"{specs}.packed_sequence_size"
+        built = problem.hint.removeprefix('build it: "').removesuffix('"')
+        run = resolve_run(RECIPE, [*switched, built], dataset="squad")
+        assert run.get(f"{specs}.packed_sequence_size") == 128
 
 
 @pytest.mark.parametrize(
