@@ -179,6 +179,20 @@ def test_a_run_resumes_where_its_order_was(finetune: Train, tmp_path: Path) -> N
     assert read_trace(tmp_path / "again") == read_trace(tmp_path / "whole")
 
 
+def test_a_growing_batch_over_drawn_rows_resumes_in_a_filled_up_epoch(finetune: Train, tmp_path: Path) -> None:
+    drawn = {"dataset.max_train_samples": 7, "dataset.drop_last": False, "train.rampup_batch_size": [2, 2, 4]}
+    values = {"checkpoint.save_interval": 2, "train.global_batch_size": 4, **drawn}
+    whole = finetune("whole", ranks=2, values=values)
+    assert whole.codes == [0, 0] and f"7 rows are drawn from {ROWS}" in whole.log, whole.log
+    counts = [row["consumed_samples"] for row in read_trace(tmp_path / "whole") if "lm loss" in row]
+    assert counts == [2, 4, 8, 12]  # the third step begins at row 4 of 7: one of its sequences fills it up
+    shutil.copytree(tmp_path / "whole", tmp_path / "again")
+    shutil.rmtree(tmp_path / "again" / "checkpoints" / "iter_0000004")
+    again = finetune("again", ranks=2, values=values, from_scratch=False)
+    assert again.codes == [0, 0] and "iteration 2," in again.log, again.log
+    assert read_trace(tmp_path / "again") == read_trace(tmp_path / "whole")
+
+
 def test_bad_rows_stop_every_rank_and_nothing_is_fine_tuned_from_nothing(finetune: Train, data: Path, tmp_path: Path) -> None:
     broken = tmp_path / "broken.jsonl"
     broken.write_text((data / "training.jsonl").read_text() + '{"input": "q"}\n[1, 2\n')

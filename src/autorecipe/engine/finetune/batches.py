@@ -1,27 +1,24 @@
-"""Rows and packs as tensors, in Megatron Bridge's order. Start reading at `open_stream`.
+"""Rows and packs as tensors. Start reading at `open_stream`; which of them a step reads is `order`.
 
-Order: every epoch is a permutation of its own, cut into whole global batches; data-parallel ranks take turns within one. Rows of
-one global batch are padded to one length, over all ranks, so that a layout changes neither shapes nor losses.
-Source: Megatron Bridge 0.6.2 data/samplers.py, data/datasets/gpt_sft.py, data/packing/gpt_sft.py.
-Evidence: enforced-upstream (order, shifts, masks); the common length over ranks is this project's.
+Rows of one global batch are padded to one length, over all ranks, so that a layout changes neither shapes nor losses.
+Source: Megatron Bridge 0.6.2 data/datasets/gpt_sft.py, data/packing/gpt_sft.py.
+Evidence: enforced-upstream (shifts, masks); the common length over ranks is this project's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy
 import torch
 
+from autorecipe.engine.finetune.order import GlobalBatchSampler, Item
 from autorecipe.engine.finetune.packing import padded_lengths
-from autorecipe.engine.finetune.spec import FinetuneSpec, Packing
+from autorecipe.engine.finetune.packs import Packing
+from autorecipe.engine.finetune.spec import FinetuneSpec
 from autorecipe.engine.finetune.store import Store
 from autorecipe.errors import Problem, UsageError
-
-Item = tuple[int, int]
-"""Number of a row or pack in its split, and the tokens that it is padded to."""
 
 
 class RowDataset(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
@@ -64,7 +61,8 @@ class RowDataset(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
         count = len(ids) - 1
         tokens[:count] = torch.from_numpy(ids[:-1].astype(numpy.int64))
         labels[:count] = torch.from_numpy(ids[1:].astype(numpy.int64))
-        mask[:count] = torch.from_numpy(learned[1:].astype(numpy.float32))
+        if number >= 0:
+            mask[:count] = torch.from_numpy(learned[1:].astype(numpy.float32))
         return {"tokens": tokens, "labels": labels, "loss_mask": mask, "position_ids": torch.arange(length)}
 
 
@@ -98,6 +96,7 @@ class PackDataset(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
         self._packing = packing
         self._pad_id = pad_id
         self._tokens = padded_lengths(store.lengths()[rows], packing)
+        self._most = max(map(len, packs), default=0)
         self._filled = numpy.array([int(self._tokens[list(pack)].sum()) for pack in packs], dtype=numpy.int64)
 
     def __len__(self) -> int:
@@ -130,95 +129,37 @@ class PackDataset(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
             count, shown = min(len(ids) - 1, room), min(len(ids), room)
             tokens[at : at + shown] = torch.from_numpy(ids[:shown].astype(numpy.int64))
             labels[at : at + count] = torch.from_numpy(ids[1 : count + 1].astype(numpy.int64))
-            mask[at : at + count] = torch.from_numpy(learned[1 : count + 1].astype(numpy.float32))
+            if number >= 0:
+                mask[at : at + count] = torch.from_numpy(learned[1 : count + 1].astype(numpy.float32))
             positions[at : at + room] = torch.arange(room)
             at += room
             bounds.append(at)
         if at < length:
             positions[at:] = torch.arange(length - at)
             bounds.append(length)
+        if self._packing.pads_boundaries:  # beginning, rows, padding; sequences without tokens change nothing
+            bounds += [length] * (self._most + 2 - len(bounds))
         boundaries = torch.tensor(bounds, dtype=torch.int32)
         return {"tokens": tokens, "labels": labels, "loss_mask": mask, "position_ids": positions, "cu_seqlens": boundaries}
 
 
-@dataclass(frozen=True, kw_only=True)
-class GlobalBatchSampler:
-    """Micro batches of this rank, global batch after global batch, without end.
-
-    Attributes:
-        dataset: knows its size and its padding.
-        consumed_samples: sequences that earlier steps read, over all epochs and ranks.
-        global_batch_size: sequences of a global batch.
-        micro_batch_size: sequences of a micro batch.
-        data_parallel_rank: this rank.
-        data_parallel_size: ranks that read different sequences.
-        seed: of the order.
-    """
-
-    dataset: RowDataset | PackDataset
-    consumed_samples: int
-    global_batch_size: int
-    micro_batch_size: int
-    data_parallel_rank: int
-    data_parallel_size: int
-    seed: int
-
-    def __iter__(self) -> Iterator[list[Item]]:
-        """Yield the items of one micro batch after another; the ragged end of an epoch is left out."""
-        total, size = len(self.dataset), self.global_batch_size
-        whole = total // size * size
-        epoch, done = divmod(self.consumed_samples, whole)
-        while True:
-            generator = torch.Generator().manual_seed(self.seed + epoch)
-            order = torch.randperm(total, generator=generator).tolist()[done:]
-            for start in range(0, len(order) - size + 1, size):
-                batch = order[start : start + size]
-                length = self.dataset.padded_length(batch)
-                mine = batch[self.data_parallel_rank :: self.data_parallel_size]
-                for first in range(0, len(mine), self.micro_batch_size):
-                    yield [(number, length) for number in mine[first : first + self.micro_batch_size]]
-            epoch, done = epoch + 1, 0
-
-
 def open_stream(
-    dataset: RowDataset | PackDataset,
-    *,
-    called: str,
-    consumed: int,
-    global_batch_size: int,
-    micro_batch_size: int,
-    data_parallel_rank: int,
-    data_parallel_size: int,
-    seed: int,
-    num_workers: int,
+    dataset: RowDataset | PackDataset, sampler: GlobalBatchSampler, *, called: str, largest_batch: int, num_workers: int
 ) -> Iterator[dict[str, torch.Tensor]]:
     """Open a stream of micro batches: tokens, labels, position_ids [B, S] int64, loss_mask [B, S], of packs also cu_seqlens.
 
     Args:
         dataset: sequences of a split.
+        sampler: which of them this rank reads, and when.
         called: the split, for messages.
-        consumed: sequences that were read before.
-        global_batch_size: sequences of a global batch.
-        micro_batch_size: sequences of a micro batch.
-        data_parallel_rank: this rank.
-        data_parallel_size: ranks that read different sequences.
-        seed: of the order.
+        largest_batch: sequences of the largest global batch.
         num_workers: loader processes.
 
     Raises:
-        UsageError: there are fewer sequences than one global batch.
+        UsageError: there are fewer sequences than one global batch, which is not filled up.
     """
-    if len(dataset) < global_batch_size:
-        raise UsageError(_too_few(dataset, called, global_batch_size))
-    sampler = GlobalBatchSampler(
-        dataset=dataset,
-        consumed_samples=consumed,
-        global_batch_size=global_batch_size,
-        micro_batch_size=micro_batch_size,
-        data_parallel_rank=data_parallel_rank,
-        data_parallel_size=data_parallel_size,
-        seed=seed,
-    )
+    if len(dataset) < largest_batch and (sampler.drops_last or not len(dataset)):
+        raise UsageError(_too_few(dataset, called, largest_batch))
     # Without an accelerator the loader would only compete with the step for the same cores.
     workers = num_workers if torch.cuda.is_available() else 0
     loader: Any = torch.utils.data.DataLoader(

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy
 
-from autorecipe.engine.finetune.spec import Packing
+from autorecipe.engine.finetune.packs import Packing
 
 
 def padded_lengths(ids: numpy.ndarray, packing: Packing) -> numpy.ndarray:

@@ -18,6 +18,7 @@ import numpy
 
 from autorecipe.engine.data.tokenizer import HuggingFaceTokenizer, Tokenizer, resolve_vocabulary
 from autorecipe.engine.finetune.packing import pack_rows, padded_lengths
+from autorecipe.engine.finetune.prebuilt import build_pack_store
 from autorecipe.engine.finetune.sources import Source
 from autorecipe.engine.finetune.spec import FinetuneSpec, read_finetune_spec
 from autorecipe.engine.finetune.store import Store, build_store
@@ -47,7 +48,12 @@ def preview(run: RunConfig, *, rows: int, max_bad_rows: int = 0) -> dict[str, An
     tokenizer = resolve_vocabulary(run, mock=False).tokenizer
     named = {"training": spec.train, "validation": spec.validation, "test": spec.test}
     sources = {name: source for name, source in named.items() if source is not None}
-    stores = {name: _open(source, spec, tokenizer, max_bad_rows) for name, source in sources.items()}
+    packing = spec.packing
+    made = {"training": packing.train_files, "validation": packing.validation_files} if packing is not None else {}
+    stores = {name: _open(source, spec, tokenizer, max_bad_rows) for name, source in sources.items() if not made.get(name)}
+    for name, files in made.items():
+        if files is not None and packing is not None:
+            stores[name] = Store(build_pack_store(files, spec, packing, eod=tokenizer.eod, max_bad_rows=max_bad_rows))
     train = stores["training"]
     return {
         "data": spec.render(),
@@ -76,7 +82,7 @@ def _describe(store: Store, spec: FinetuneSpec, *, packs: bool) -> dict[str, Any
     }
     if spec.packing is not None and packs:
         taken = padded_lengths(lengths, spec.packing)
-        packed = pack_rows(taken.tolist(), size=spec.packing.length, seed=spec.seed)
+        packed = store.packs() or pack_rows(taken.tolist(), size=spec.packing.length, seed=spec.seed)
         described["packs"] = len(packed)
         described["filled"] = float(taken.sum() / (len(packed) * spec.packing.length))
     return described

@@ -115,6 +115,11 @@ def resolve_source(fields: Mapping[str, Any], *, path: str, problems: list[Probl
     given = str(fields.get("split") or "") or split
     if name is None:
         local = Path(str(place)).expanduser()
+        if not local.exists() and not local.is_absolute():
+            local = find_local_copy(str(place), str(place)) or local
+            files = options.get("data_files.train")
+            if local.is_dir() and isinstance(files, str) and (local / files).is_file():
+                local = local / files  # the one file of the data set that the run reads
         return Source(
             path=str(local) if local.exists() else str(place),
             split=given or "train",

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autorecipe.config.views import view_layout, view_seq_length
+from autorecipe.config.views import view_seq_length
+from autorecipe.engine.finetune.packs import Packing, layout_multiple, read_packing
 from autorecipe.engine.finetune.sources import Source, resolve_source
 from autorecipe.errors import Problem, UsageError
 from autorecipe.schema.run import RunConfig
@@ -71,21 +72,6 @@ class ChatFormat:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Packing:
-    """Several rows end to end in one sequence.
-
-    Attributes:
-        length: tokens of a pack.
-        multiple: each row is padded to a multiple of this many tokens.
-        longest_row: tokens that a single row may have.
-    """
-
-    length: int
-    multiple: int
-    longest_row: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class FinetuneSpec:
     """The fine-tuning data of one run.
 
@@ -99,6 +85,9 @@ class FinetuneSpec:
         multiple: unpacked batches are padded to a multiple of this.
         pads_whole: pad to `seq_length` instead of the longest row of the batch.
         packing: or None for one row per sequence.
+        max_train_samples: sequences of training that an epoch has instead, or None for all of them, each once.
+        drops_last: leave the ragged end of an epoch out; otherwise it is filled up with a row that teaches nothing.
+        shuffles: every epoch in an order of its own; otherwise one pass in the rows' order.
         seed: of the order, the held-out rows and the packs.
         num_workers: loader processes per rank and split.
         tokenizer_workers: processes that tokenize; -1 leaves it to the engine.
@@ -115,6 +104,9 @@ class FinetuneSpec:
     multiple: int
     pads_whole: bool
     packing: Packing | None
+    max_train_samples: int | None
+    drops_last: bool
+    shuffles: bool
     seed: int
     num_workers: int
     tokenizer_workers: int
@@ -137,7 +129,8 @@ class FinetuneSpec:
         """Return one line for the user."""
         kind = "chats" if isinstance(self.form, ChatFormat) else "prompts and completions"
         laid = f"packed to {self.packing.length} tokens" if self.packing else f"one to a sequence of {self.seq_length}"
-        return f"fine-tuning data: {self.train.render()}, {kind}, {laid}"
+        rows = (self.packing and self.packing.train_files) or f"{self.train.render()}, {kind}"
+        return f"fine-tuning data: {rows}, {laid}"
 
 
 def is_finetuning(run: RunConfig) -> bool:
@@ -164,12 +157,19 @@ def read_finetune_spec(run: RunConfig) -> FinetuneSpec:
     if sequence < 2:
         message, hint = f"{sequence} tokens hold no prediction", "add dataset.seq_length=2048"
         problems.append(Problem(path="dataset.seq_length", code="bad-value", message=message, hint=hint))
-    packing = _read_packing(run, sequence, problems)
-    needed = _layout_multiple(run)
+    packing = read_packing(run, sequence, problems)
+    most = value("max_train_samples")
+    if most is not None and (not isinstance(most, int) or isinstance(most, bool) or most < 1):
+        message, hint = f"{most!r} is not a whole number from 1 on", "use dataset.max_train_samples=1000, or unset it"
+        problems.append(Problem(path="dataset.max_train_samples", code="bad-value", message=message, hint=hint))
+    needed = layout_multiple(run)
     if packing is None and sequence % needed:
         message = f"{sequence} is not a multiple of {needed}, as context and sequence parallelism cut it"
         hint = f"use dataset.seq_length={max(1, sequence // needed) * needed}"
         problems.append(Problem(path="dataset.seq_length", code="bad-value", message=message, hint=hint))
+    if value("dataloader_type") == "single" and value("drop_last", True) is False:
+        message, hint = "False fills an epoch up, and dataset.dataloader_type=single has one pass", "set dataset.drop_last=true"
+        problems.append(Problem(path="dataset.drop_last", code="contradiction", message=message, hint=hint))
     if problems or train is None:
         raise UsageError(problems)
     root = value("hf_output_root")
@@ -183,18 +183,15 @@ def read_finetune_spec(run: RunConfig) -> FinetuneSpec:
         multiple=math.lcm(int(_keyword(run, "pad_seq_length_to_mult") or DEFAULT_MULTIPLE), needed),
         pads_whole=_keyword(run, "pad_to_max_length") is True,
         packing=packing,
+        max_train_samples=most,
+        drops_last=value("drop_last", True) is not False,
+        shuffles=value("dataloader_type", "batch") == "batch",
         seed=int(value("seed", 1234)),
         num_workers=int(value("num_workers", 2)),
         tokenizer_workers=int(value("offline_packing_specs.num_tokenizer_workers", -1)),
         rewrite=value("hf_rewrite", False) is True,
         root=Path(str(root)).expanduser() if root else None,
     )
-
-
-def _layout_multiple(run: RunConfig) -> int:
-    """Return what context and sequence parallelism need a sequence to be a multiple of."""
-    layout = view_layout(run)
-    return math.lcm(2 * layout.cp if layout.cp > 1 else 1, layout.tp * layout.cp if layout.sequence_parallel else 1)
 
 
 _READ_KEYWORDS = ("pad_to_max_length", "pad_seq_length_to_mult")
@@ -209,13 +206,7 @@ def _keyword(run: RunConfig, name: str) -> Any:
 
 def _refuse_unsupported(run: RunConfig, problems: list[Problem]) -> None:
     remedies: dict[str, tuple[tuple[Any, ...], str]] = {
-        "dataset.max_train_samples": ((), "take a slice: dataset.hf_dataset.split='train[:10000]'"),
-        "dataset.drop_last": ((True,), "set dataset.drop_last=true"),
-        "dataset.dataloader_type": (("batch",), "set dataset.dataloader_type=batch"),
-        "dataset.offline_packing_specs.packed_train_data_path": ((), "unset it: packs are made from the rows"),
-        "dataset.offline_packing_specs.packed_val_data_path": ((), "unset it: packs are made from the rows"),
-        "dataset.offline_packing_specs.pad_cu_seqlens": ((False,), "set it to false: no CUDA graph needs it here"),
-        "train.rampup_batch_size": ((), "unset it: fine-tuning data is drawn in whole global batches"),
+        "dataset.dataloader_type": (("batch", "single"), "set dataset.dataloader_type=batch"),
     }
     for path, (neutral, remedy) in remedies.items():
         found = run.get(path, None)
@@ -335,42 +326,3 @@ def _read_root(root: Path, *, validates: bool, tests: bool) -> tuple[Source, Sou
     validation = found["validation"] if validates and (root / FILES["validation"]).exists() else None
     test = found["test"] if tests and (root / FILES["test"]).exists() else None
     return found["train"], validation, test
-
-
-def _read_packing(run: RunConfig, sequence: int, problems: list[Problem]) -> Packing | None:
-    if run.get("dataset.enable_offline_packing", None) is not True:
-        return None
-    prefix = "dataset.offline_packing_specs"
-
-    def whole(name: str, fallback: int) -> int:
-        found = run.get(f"{prefix}.{name}", None)
-        if found is None or found is UNKNOWN:
-            return fallback
-        if not isinstance(found, int) or isinstance(found, bool) or found < 1:
-            message, hint = f"{found!r} is not a whole number from 1 on", f"use {prefix}.{name}={fallback}"
-            problems.append(Problem(path=f"{prefix}.{name}", code="bad-value", message=message, hint=hint))
-            return fallback
-        return found
-
-    length, multiple = whole("packed_sequence_size", sequence), whole("pad_seq_to_mult", 1)
-    layout, needed = view_layout(run), _layout_multiple(run)
-    if layout.cp > 1 and multiple % (2 * layout.cp):
-        message = f"{multiple} is not a multiple of 2 x context_parallel_size={layout.cp}: each row is cut into that many chunks"
-        hint = f"use {prefix}.pad_seq_to_mult={math.lcm(multiple, needed)}"
-        problems.append(Problem(path=f"{prefix}.pad_seq_to_mult", code="bad-value", message=message, hint=hint))
-    if length % math.lcm(multiple, needed):
-        wanted = math.lcm(multiple, needed)
-        message = f"{length} is not a multiple of {wanted}, to which rows are padded for this layout"
-        hint = f"use dataset.seq_length={max(1, length // wanted) * wanted}"
-        problems.append(Problem(path=f"{prefix}.packed_sequence_size", code="bad-value", message=message, hint=hint))
-    longest = whole("max_single_sequence_length", sequence)
-    if longest > length:
-        message, hint = f"{longest} is longer than a pack of {length}", f"use {prefix}.max_single_sequence_length={length}"
-        problems.append(Problem(path=f"{prefix}.max_single_sequence_length", code="bad-value", message=message, hint=hint))
-    for path in ("train.micro_batch_size", "validation.eval_micro_batch_size"):
-        size = run.get(path, None)
-        if isinstance(size, int) and size != 1:
-            message = f"{size} with packing: a micro batch is one pack"
-            hint = f"use {path}=1, and a longer dataset.seq_length for as many tokens"
-            problems.append(Problem(path=path, code="BR-PACK-02", message=message, hint=hint))
-    return Packing(length=length, multiple=multiple, longest_row=longest)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import multiprocessing
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,9 @@ from autorecipe.engine.finetune.tokenize import RowTokenizer, TokenizedRow
 from autorecipe.errors import EnvironmentProblem, NegativeAnswer, Problem
 
 FORMAT = 1
+PACK_ENDS = "packs.npy"
+"""Where each pack ends, counted in rows (int64); only in copies of packs that were made before."""
+
 SHOWN_BAD_ROWS = 20
 """Bad rows that a message lists; the others are counted."""
 
@@ -95,6 +99,7 @@ class Store:
         """
         try:
             report = json.loads((path / "report.json").read_text(encoding="utf-8"))
+            self._path = path
             self._ends = numpy.load(path / "ends.npy")
             shape = (int(self._ends[-1]) if len(self._ends) else 0,)
             self._ids = numpy.memmap(path / "ids.bin", dtype=numpy.int32, mode="r", shape=shape) if shape[0] else numpy.zeros(0)
@@ -111,6 +116,12 @@ class Store:
     def lengths(self) -> numpy.ndarray:
         """Return the ids of each row; int64."""
         return numpy.diff(self._ends, prepend=0)
+
+    def packs(self) -> list[list[int]]:
+        """Return the rows of each pack; empty where the copy was made of rows."""
+        if not (self._path / PACK_ENDS).is_file():
+            return []
+        return [list(range(*pair)) for pair in itertools.pairwise([0, *numpy.load(self._path / PACK_ENDS).tolist()])]
 
     def row(self, index: int) -> tuple[numpy.ndarray, numpy.ndarray]:
         """Return the ids of a row, and which of them are learned."""
@@ -172,6 +183,27 @@ def build_store(source: Source, spec: FinetuneSpec, tokenizer: Tokenizer, *, max
     stream = open_rows(source)
     tokenize = RowTokenizer(tokenizer, spec.form, schema=source.schema, limit=spec.row_limit)
     path = cache_root(spec) / _digest(source, spec, stream, tokenizer)
+    return make_copy(
+        path,
+        lambda folder: _write(folder, stream, tokenize, tokenizer, spec, source),
+        max_bad_rows=max_bad_rows,
+        fresh=fresh,
+    )
+
+
+def make_copy(path: Path, write: Callable[[Path], StoreReport], *, max_bad_rows: int, fresh: bool = False) -> Path:
+    """Make a copy where it is not here yet, and publish it whole; returns its folder.
+
+    Args:
+        path: its name.
+        write: fills a folder, but for the report, which it returns.
+        max_bad_rows: rows that may be left out.
+        fresh: make it although it is here.
+
+    Raises:
+        EnvironmentProblem: the folder cannot be written.
+        NegativeAnswer: more rows cannot be read than may be left out (listing them), or none can.
+    """
     if (path / "report.json").is_file() and not fresh:
         _judge(Store(path).report, max_bad_rows)
         return path
@@ -182,7 +214,7 @@ def build_store(source: Source, spec: FinetuneSpec, tokenizer: Tokenizer, *, max
         hint = f"set {CACHE} or dataset.hf_output_root to a folder that can be written"
         raise EnvironmentProblem(f"cannot write {path.parent}: {error.strerror}", hint=hint) from None
     try:
-        report = _write(partial, stream, tokenize, tokenizer, spec, source)
+        report = write(partial)
         _judge(report, max_bad_rows)
         (partial / "report.json").write_text(json.dumps(asdict(report)), encoding="utf-8")
         _publish(partial, path)

@@ -274,4 +274,6 @@ def _ramp_up(read: _Reader, global_batch_size: int) -> BatchRampUp | None:
                 hint=f"choose an increment that divides {abs(global_batch_size - start)}",
             )
         )
+    if start == global_batch_size or samples == 0:
+        return None  # nothing to grow, which upstream's calculator divides by
     return BatchRampUp(start=start, increment=increment, samples=samples)

@@ -35,6 +35,9 @@ REFUSED: Mapping[str, tuple[tuple[Any, ...], str]] = {
 }
 """Path -> (values that change nothing besides unset, what to do). Another value would train something else."""
 
+FOR_FINETUNING = frozenset({"dataset.drop_last"})
+"""Refused with pretraining data only."""
+
 SAID: Mapping[str, tuple[Any, ...]] = {
     "checkpoint.non_persistent_save_interval": (),
     "checkpoint.save_retain_interval": (),
@@ -77,9 +80,10 @@ def check_supported(run: RunConfig, *, from_scratch: bool = False) -> tuple[str,
         UsageError: naming every setting that would train something else.
     """
     problems = []
+    tunes = run.get("dataset._class", None) == "GPTSFTDatasetConfig"
     for path, (neutral, remedy) in REFUSED.items():
         value = _set_value(run, path)
-        if value is not None and value not in neutral:
+        if value is not None and value not in neutral and not (path in FOR_FINETUNING and tunes):
             problems.append(_refusal(path, value, remedy))
     kind = run.get("dataset._class", None)
     if isinstance(kind, str) and kind not in DATASETS:

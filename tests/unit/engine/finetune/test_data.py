@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from autorecipe.engine.data.tokenizer import ByteTokenizer
-from autorecipe.engine.finetune.batches import GlobalBatchSampler, PackDataset, RowDataset, collate, open_stream
+from autorecipe.engine.finetune.batches import PackDataset, RowDataset, collate, open_stream
 from autorecipe.engine.finetune.data import FinetuneData, build_finetune_data, split_rows
+from autorecipe.engine.finetune.order import GlobalBatchSampler
 from autorecipe.engine.finetune.spec import read_finetune_spec
 from autorecipe.engine.finetune.store import CACHE, SHOWN_BAD_ROWS
 from autorecipe.errors import NegativeAnswer, UsageError
@@ -146,43 +147,42 @@ def test_held_out_rows_are_those_that_datasets_holds_out() -> None:
     assert (held.tolist(), rest.tolist()) == (split["test"]["row"], split["train"]["row"])
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 4])
-def test_ranks_share_each_global_batch_and_every_epoch_is_shuffled_anew(tmp_path: Path, ranks: int) -> None:
-    dataset = build(write(tmp_path / "d", rows_of(19))).train
-
-    def draw(consumed: int, steps: int) -> list[list[tuple[int, int]]]:
-        streams = [iter(sampler(dataset, rank, ranks, consumed)) for rank in range(ranks)]
-        micro = 8 // ranks // 2
-        return [[item for stream in streams for _ in range(micro) for item in next(stream)] for _ in range(steps)]
-
-    batches = draw(0, 5)
-    numbers = [[number for number, _ in batch] for batch in batches]
-    assert all(len({length for _, length in batch}) == 1 for batch in batches)
-    first = torch.randperm(19, generator=torch.Generator().manual_seed(7)).tolist()
-    second = torch.randperm(19, generator=torch.Generator().manual_seed(8)).tolist()
-    assert [sorted(batch) for batch in numbers[:2]] == [sorted(first[:8]), sorted(first[8:16])]
-    assert [sorted(batch) for batch in numbers[2:4]] == [sorted(second[:8]), sorted(second[8:16])]
-    assert draw(24, 2) == batches[3:]  # a resumed run goes on where it was
-
-
-def sampler(dataset: Any, rank: int, ranks: int, consumed: int) -> GlobalBatchSampler:
-    return GlobalBatchSampler(
-        dataset=dataset,
-        consumed_samples=consumed,
-        global_batch_size=8,
-        micro_batch_size=2,
-        data_parallel_rank=rank,
-        data_parallel_size=ranks,
-        seed=7,
-    )
-
-
 def test_too_few_rows_for_a_global_batch_say_so(tmp_path: Path) -> None:
     dataset = build(write(tmp_path / "d", rows_of(3))).train
-    place = {"data_parallel_rank": 0, "data_parallel_size": 1, "seed": 7, "num_workers": 0, "consumed": 0}
+
+    def open_with(batch: int, **sampling: Any) -> Any:
+        place = {"data_parallel_rank": 0, "data_parallel_size": 1, "seed": 7, "consumed_samples": 0, "micro_batch_size": 2}
+        sampler = GlobalBatchSampler(dataset=dataset, batch_size=lambda _consumed: batch, **place, **sampling)
+        return open_stream(dataset, sampler, called="training", largest_batch=batch, num_workers=0)
+
     with pytest.raises(UsageError, match=r"4 is more than the 3 rows of training data"):
-        open_stream(dataset, called="training", global_batch_size=4, micro_batch_size=2, **place)
-    batch = next(open_stream(dataset, called="training", global_batch_size=2, micro_batch_size=2, **place))
+        open_with(4)
+    batch = next(open_with(2))
     assert batch["tokens"].shape == (2, 16) and batch["loss_mask"].dtype is torch.float32
     assert numpy.isin(batch["tokens"].numpy(), [*range(257)]).all()
+    filled = open_with(4, drops_last=False)  # the fourth row repeats the last one and teaches nothing
+    whole = [next(filled)["loss_mask"].sum(dim=1).tolist() for _ in range(2)]
+    assert [bool(learned) for learned in whole[0] + whole[1]] == [True, True, True, False]
     assert collate([{"tokens": torch.zeros(4), "cu_seqlens": torch.tensor([0, 4])}])["cu_seqlens"].tolist() == [0, 4]
+
+
+def test_samples_are_drawn_from_rows_or_packs(tmp_path: Path) -> None:
+    folder = write(tmp_path / "d", rows_of(12))
+    data = build(folder, **{"dataset.max_train_samples": 30})
+    assert len(data.train) == 30 and any("30 rows are drawn from 12" in note for note in data.notes)
+    packed = build(folder, **PACKED)
+    drawn = build(folder, **PACKED, **{"dataset.max_train_samples": 2 * len(packed.train)})
+
+    def tokens(dataset: Any) -> list[list[int]]:
+        return sorted(dataset[number, 48]["tokens"].tolist() for number in range(len(dataset)))
+
+    assert tokens(drawn.train) == sorted(2 * tokens(packed.train))
+
+
+def test_padded_boundaries_are_as_many_for_every_pack(tmp_path: Path) -> None:
+    folder = write(tmp_path / "d", rows_of(40))
+    plain = build(folder, **PACKED).train
+    padded = build(folder, **PACKED, **{"dataset.offline_packing_specs.pad_cu_seqlens": True}).train
+    bounds = [padded[number, 48]["cu_seqlens"].tolist() for number in range(len(padded))]
+    assert len({len(each) for each in bounds}) == 1
+    assert [sorted(set(each)) for each in bounds] == [plain[number, 48]["cu_seqlens"].tolist() for number in range(len(plain))]

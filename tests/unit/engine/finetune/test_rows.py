@@ -111,6 +111,18 @@ def test_named_data_is_the_local_copy_where_one_is_and_the_hubs_otherwise(
     assert local.schema == "gsm8k" and not problems
 
 
+def test_a_hub_id_is_its_local_copy_where_one_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fields = {"path_or_dataset": "someone/rows", "split": "train[1:]", "load_kwargs.data_files.train": "math/a.jsonl"}
+    monkeypatch.setenv(LOCAL_COPIES, str(tmp_path))
+    assert not resolve_source(fields, path="dataset.hf_dataset", problems=[]).is_local  # type: ignore[union-attr]
+    write(tmp_path / "someone" / "rows" / "train.jsonl", [1, 2])
+    whole = resolve_source(fields, path="dataset.hf_dataset", problems=[])
+    assert whole is not None and values_of(Path(whole.path), whole.split) == [2]
+    write(tmp_path / "someone" / "rows" / "math" / "a.jsonl", [3, 4])
+    one = resolve_source(fields, path="dataset.hf_dataset", problems=[])
+    assert one is not None and values_of(Path(one.path), one.split) == [4]
+
+
 @pytest.mark.parametrize(
     ("fields", "reason"),
     [

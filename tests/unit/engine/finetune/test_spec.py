@@ -79,7 +79,8 @@ def test_aligned_packs_and_chats_read_one_token_more() -> None:
     ("fields", "reason"),
     [
         ({"dataset.dataloader_type": "cyclic"}, "set dataset.dataloader_type=batch"),
-        ({"dataset.max_train_samples": 10}, "train[:10000]"),
+        ({"dataset.max_train_samples": 0}, "0 is not a whole number from 1 on"),
+        ({"dataset.dataloader_type": "single", "dataset.drop_last": False}, "set dataset.drop_last=true"),
         ({"dataset.dataset_kwargs.tool_schemas": "x"}, "tool_schemas='x' is not read"),
         ({"dataset.dataset_kwargs": {"label_key": "x"}}, "label_key='x' is not read"),
         ({"dataset.preprocessing.prompt_template": "no field"}, "must hold {prompt}"),
@@ -87,11 +88,10 @@ def test_aligned_packs_and_chats_read_one_token_more() -> None:
         ({"dataset.preprocessing.truncation_method": "middle"}, "is not right or left"),
         ({"dataset.hf_validation_proportion": 1.5}, "is not between 0 and 1"),
         ({"dataset.dataset_root": "/d"}, "dataset.hf_dataset are both set"),
-        ({"train.rampup_batch_size": [1, 1, 1]}, "whole global batches"),
         ({"dataset.seq_length": 130, "model.context_parallel_size": 2}, "130 is not a multiple of 4"),
         ({**PACKED, "train.micro_batch_size": 2}, "a micro batch is one pack"),
         ({**PACKED, "model.context_parallel_size": 2}, "use dataset.offline_packing_specs.pad_seq_to_mult=4"),
-        ({**PACKED, "dataset.offline_packing_specs.packed_train_data_path": "/p.parquet"}, "packs are made from the rows"),
+        ({**PACKED, "dataset.offline_packing_specs.packed_train_data_path": "/p.npy"}, "NumPy's pickled form"),
         ({**PACKED, "dataset.offline_packing_specs.max_single_sequence_length": 256}, "longer than a pack of 128"),
     ],
 )
@@ -103,5 +103,5 @@ def test_what_is_not_read_is_refused_by_name(fields: dict[str, Any], reason: str
 
 def test_every_problem_is_named_at_once() -> None:
     with pytest.raises(UsageError) as caught:
-        read(dataset__dataloader_type="cyclic", dataset__max_train_samples=3, dataset__hf_dataset__dataset_name="squd")
+        read(dataset__dataloader_type="cyclic", dataset__max_train_samples=-3, dataset__hf_dataset__dataset_name="squd")
     assert len(caught.value.problems) == 3
