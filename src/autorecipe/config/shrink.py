@@ -41,6 +41,7 @@ NEED_AN_AXIS = {
 }
 """Overlap switches that upstream refuses where their parallel axis is not used."""
 
+LONGEST_ROW = "dataset.offline_packing_specs.max_single_sequence_length"
 OPTIMIZER_TYPES = ("main_grads_dtype", "main_params_dtype", "exp_avg_dtype", "exp_avg_sq_dtype")
 
 
@@ -238,6 +239,9 @@ def _shrink_training(run: RunConfig, layout: Layout, *, world_size: int) -> dict
         "logger.log_interval": 1,
         "checkpoint.save_interval": TRAIN_ITERS,
     }
+    longest = run.get(LONGEST_ROW, None)
+    if isinstance(longest, int) and longest > sequence:
+        changes[LONGEST_ROW] = sequence
     for name in OPTIMIZER_TYPES:
         if run.get(f"optimizer.{name}", None) not in (None, "torch.float32"):
             changes[f"optimizer.{name}"] = "torch.float32"

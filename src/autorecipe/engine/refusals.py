@@ -149,7 +149,11 @@ def _fp8(run: RunConfig) -> Problem | None:
     for name in ("fp8", "fp4"):
         value = run.get(f"model.{name}", None)
         if value:
-            return _refuse(f"model.{name}", f"{name}={value!r} needs Transformer Engine's kernels")
+            message = f"{name}={value!r} needs Transformer Engine's kernels, which this engine does not drive"
+            paddings = [f"model.{field}" for field in _PADS_FOR_LOW_PRECISION if run.get(f"model.{field}", None) is True]
+            words = " ".join(["mixed_precision=bf16_mixed", *(f"{path}=false" for path in paddings)])
+            hint = f"{BRIDGE_HINT}, or choose another arithmetic: {words}"
+            return Problem(code=CODE, path=f"model.{name}", message=message, hint=hint)
     return None
 
 
@@ -236,6 +240,8 @@ _CHECKS = (
     _latent_without_sequence_parallel,
     _experts_without_sequence_parallel,
 )
+
+_PADS_FOR_LOW_PRECISION = ("moe_router_padding_for_fp8", "moe_router_padding_for_quantization")
 
 _NEED_TRANSFORMER_ENGINE = (
     "apply_rope_fusion",
