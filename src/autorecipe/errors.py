@@ -22,6 +22,7 @@ SHARED_CODES = {
     "base-missing": "the weights under an adapter are not there",
     "checkpoint-damaged": "files of a checkpoint are missing or cannot be read",
     "contradiction": "two settings that exclude each other",
+    "data-exhausted": "no sample is left to read",
     "data-missing": "training data that is not there",
     "data-too-small": "fewer samples than one step takes",
     "data-unreadable": "training data that cannot be read",
