@@ -9,7 +9,8 @@ from autorecipe.catalog.hardware import load_gpus
 from autorecipe.catalog.naming import LIBRARY_SUFFIX, is_own_recipe
 from autorecipe.catalog.store import Catalog, open_catalog
 from autorecipe.errors import NegativeAnswer, Problem, UsageError
-from autorecipe.recommend.answer import Colleague, Launch, answer_question
+from autorecipe.recommend.answer import answer_question
+from autorecipe.recommend.colleague import Colleague, Launch
 from autorecipe.recommend.language import localize, render_statement
 from autorecipe.recommend.models import ModelIndex
 from autorecipe.recommend.question import check_question, merge_options, parse_question, split_questions

@@ -5,83 +5,37 @@ Everything outside (catalog, resolution, rules) comes in through `Colleague`, so
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 from autorecipe.recommend import advice, benchmark, drift
 from autorecipe.recommend.candidates import candidate_of, other_modes, rank_candidates
-from autorecipe.recommend.changes import CHECKPOINT, list_changes
+from autorecipe.recommend.changes import CHECKPOINT
+from autorecipe.recommend.colleague import Colleague, Launch
 from autorecipe.recommend.commands import list_next_steps, render_entry_point
+from autorecipe.recommend.fit import Task, fit_recipe
 from autorecipe.recommend.habits import CP_ABOVE_TOKENS
-from autorecipe.recommend.models import ModelIndex
 from autorecipe.recommend.presets import choose_dataset
 from autorecipe.recommend.rules import state_rules
-from autorecipe.recommend.sizing import Sizer, lay_out_hosts, size_recipe
+from autorecipe.recommend.sizing import lay_out_hosts
 from autorecipe.recommend.subject import FIRST_RUN_MODEL, Subject
 from autorecipe.recommend.summary import state_shorter, summarize
 from autorecipe.record import dataclass, field, replace
-from autorecipe.schema.finding import Finding, Severity
 from autorecipe.schema.hardware import Cluster, Gpu
-from autorecipe.schema.layer import Layer
 from autorecipe.schema.recipe import Mode, RecipeKind
 from autorecipe.schema.recommendation import (
     Candidate,
     CheckResult,
-    LabelledOverride,
     Question,
     Recommendation,
     Sizing,
     Statement,
     Topic,
-    Verdict,
 )
-from autorecipe.schema.run import RunConfig
 
 MAX_RUNNERS_UP = 4
 
 PLAIN_REASONS = frozenset({"reason.gpu-exact", "reason.gpus-exact", "reason.gpus-grow", "reason.gpus-shrink"})
 """Reasons that speak for a recipe and do not tell it from another."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Launch:
-    """What a launch says beside the overrides, which changes the configuration too.
-
-    Attributes:
-        mode: `dora`, or empty for the recipe's own adapter.
-        dataset: preset, or empty for the recipe's own data.
-    """
-
-    mode: str = ""
-    dataset: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Colleague:
-    """What an answer needs from outside.
-
-    Attributes:
-        release: Bridge release of the catalog.
-        index: all recipes.
-        gpus: GPU facts by id.
-        resolve: recipe name, override texts, world size and what the launch says -> configuration.
-        check: configuration, cluster and what the launch says -> findings.
-        classify: path -> layer of change.
-        collisions: names that both packages export -> library alias.
-        errors: recipes that cannot be built -> why.
-        packs: recipe name -> whether its own data are packed.
-        longest: Hugging Face id -> longest sequence (tokens) that the model was made for.
-    """
-
-    release: str
-    index: ModelIndex
-    gpus: Mapping[str, Gpu]
-    resolve: Callable[[str, Sequence[str], int | None, Launch], RunConfig]
-    check: Callable[[RunConfig, Cluster, Mapping[str, object]], tuple[Finding, ...]]
-    classify: Callable[[str], Layer | None]
-    collisions: Mapping[str, str] = field(default_factory=dict)
-    errors: Callable[[str], str] = lambda name: ""
-    packs: Callable[[str], bool] = lambda name: False
-    longest: Callable[[str], int | None] = lambda hf_id: None
 
 
 @dataclass
@@ -122,18 +76,17 @@ def answer_question(question: Question, subject: Subject, colleague: Colleague) 
     )
     draft.notes += dataset_notes
     launch = Launch(mode="dora" if draft.question.adapter == "dora" else "", dataset=dataset.preset)
-    world = cluster.num_gpus if pick.kind is RecipeKind.BENCHMARK else None
-    config = colleague.resolve(pick.name, (), world, launch)
-    sizer = Sizer(config, seq_length=draft.question.seq_length, moves=pick.kind is RecipeKind.LIBRARY)
-    sizing = size_recipe(sizer, cluster, recipe_gpus=pick.gpus)
-    overrides = list_changes(sizer, sizing, colleague.classify, mode=pick.mode, kind=pick.kind)
-    runs = sizing.verdict is not Verdict.DOES_NOT_FIT
+    fit = fit_recipe(
+        Task(pick=pick, cluster=cluster, launch=launch, seq_length=draft.question.seq_length, adapter=draft.question.adapter),
+        colleague,
+    )
+    sizer, sizing, overrides, runs = fit.sizer, fit.sizing, fit.overrides, fit.runs
     entry = render_entry_point(
         pick=pick, sizing=sizing, dataset=dataset.preset, adapter=draft.question.adapter, overrides=overrides
     )
-    used = replace(cluster, num_gpus=sizing.num_gpus or cluster.num_gpus, gpus_per_node=sizing.gpus_per_node)
+    used = fit.used
     steps = list_next_steps(pick=pick, sizing=sizing, dataset=dataset.preset, mode=launch.mode, overrides=overrides)
-    checked = _check(colleague, pick, overrides, used, launch, steps[0], draft.question.adapter) if runs else None
+    checked = CheckResult(passes=fit.passes, findings=fit.findings, command=steps[0]) if runs else None
     pick = replace(pick, reasons=(*_chain(pick, subject, draft.question), *pick.reasons))
     oom = advice.state_oom_steps(sizer, sizing, used) if runs else ()
     if pick.kind is RecipeKind.BENCHMARK and oom:
@@ -146,7 +99,7 @@ def answer_question(question: Question, subject: Subject, colleague: Colleague) 
     if sizing.idle_gpus:
         draft.notes = [note for note in draft.notes if note.code != "note.hosts"]
     if pick.kind is RecipeKind.BENCHMARK:
-        extra = benchmark.state_benchmark(pick, sizing, draft.question, colleague.index, config)
+        extra = benchmark.state_benchmark(pick, sizing, draft.question, colleague.index, sizer.config)
         draft.notes += extra
     placed = replace(draft.question, gpu=gpu.name, num_gpus=cluster.num_gpus)
     runners_up = _runners_up(others, placed, subject, colleague)
@@ -154,7 +107,15 @@ def answer_question(question: Question, subject: Subject, colleague: Colleague) 
         question=draft.question,
         release=colleague.release,
         assumptions=tuple(draft.assumptions),
-        summary=summarize(pick, sizing, gpu, draft.question, runners_up, state_shorter(config, sizing, cluster)),
+        summary=summarize(
+            pick,
+            sizing,
+            gpu,
+            question=draft.question,
+            modality=summary_of.modality,
+            runners_up=runners_up,
+            shorter=state_shorter(sizer, sizing, cluster),
+        ),
         pick=pick,
         runners_up=runners_up,
         kind_reason=Statement(code="kind.throughput" if pick.kind is RecipeKind.BENCHMARK else "kind.training"),
@@ -262,27 +223,6 @@ def _chain(pick: Candidate, subject: Subject, question: Question) -> tuple[State
     if pick.name != pick.canonical_name:
         chain.append(Statement(code="pick.alias", facts={"name": pick.name, "canonical": pick.canonical_name}))
     return tuple(chain)
-
-
-def _check(
-    colleague: Colleague,
-    pick: Candidate,
-    overrides: Sequence[LabelledOverride],
-    cluster: Cluster,
-    launch: Launch,
-    command: str,
-    adapter: str | None,
-) -> CheckResult:
-    from autorecipe.launch.training import render_override
-
-    texts = [render_override(change.path, change.value) for change in overrides]
-    config = colleague.resolve(pick.name, texts, cluster.num_gpus, launch)
-    given: dict[str, object] = {"dataset": launch.dataset} if launch.dataset else {}
-    if pick.mode is not None:
-        given["mode"] = adapter or pick.mode.value
-    findings = colleague.check(config, cluster, given)
-    passes = not any(finding.severity is Severity.ERROR for finding in findings)
-    return CheckResult(passes=passes, findings=findings, command=command)
 
 
 def _runners_up(others: Sequence[Candidate], question: Question, subject: Subject, colleague: Colleague) -> tuple[Candidate, ...]:

@@ -31,6 +31,9 @@ MESSAGES = {
     "reserve and context. It is at the limit (estimate, {evidence}): watch the first steps.",
     "summary.memory.oom": "Memory: about {peak:gib} allocated on the fullest GPU, {low:gib} to {high:gib} of {capacity:gib} {source:word} with "
     "reserve and context. It does not fit (estimate, {evidence}).",
+    "summary.memory-language": "That is the language model alone: encoders of other inputs ({modality}) and their activations come on top and are not "
+    "modelled.",
+    "summary.memory-diffusion": "That counts the {modality} transformer like a language model: text encoder and VAE are not modelled, so take it as a rough figure.",
     "summary.memory-unknown": "Memory: not estimated, because the recipe leaves the model's shape open.",
     "summary.peft-instead": "Fewer GPUs are enough for PEFT: {name} starts at {gpus:gpus}.",
     # Why this recipe.
@@ -119,6 +122,7 @@ MESSAGES = {
     "change.sequence-model": "follows dataset.seq_length; alone it would be overwritten by it",
     "change.checkpoint-peft": "PEFT always needs the base model: a Megatron or Hugging Face checkpoint folder",
     "change.checkpoint-sft": "the model to fine-tune: a Megatron or Hugging Face checkpoint folder",
+    "change.repair": "the recipe itself breaks rule {rule} here (`autorecipe explain {rule}`): this is the fix that the rule names",
     "change.gbs": "keeps the global batch at {gbs}; without it the launcher scales it to {scaled} on {gpus} GPUs",
     # Rules.
     "rule.search-fastest": "{layout} is the fastest of the {fitting} layouts that fit, by estimated time ({seconds} s a step). `autorecipe plan` "

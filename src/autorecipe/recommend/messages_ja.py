@@ -31,6 +31,8 @@ MESSAGES = {
     "上限ぎりぎりです(見積もりの根拠: {evidence})。最初の数ステップを必ず確認してください。",
     "summary.memory.oom": "メモリー: 最も厳しい GPU で割り当て約 {peak:gib}、予約分とコンテキストを含めて {low:gib}～{high:gib}({source:word} {capacity:gib})。"
     "収まりません(見積もりの根拠: {evidence})。",
+    "summary.memory-language": "これは言語モデルだけの値です。ほかの入力({modality})のエンコーダーとその活性化は見積もりに含まれず、上乗せになります。",
+    "summary.memory-diffusion": "これは {modality} のトランスフォーマーを言語モデルと同じように数えた値です。テキストエンコーダーと VAE は含まれないため、目安にとどめてください。",
     "summary.memory-unknown": "メモリー: レシピがモデルの形状を決めていないため、見積もっていません。",
     "summary.peft-instead": "PEFT ならもっと少ない GPU で足ります。{name} は {gpus:gpus}から動きます。",
     # Why this recipe.
@@ -117,6 +119,7 @@ MESSAGES = {
     "change.sequence-model": "dataset.seq_length に合わせる。単独で指定しても上書きされる",
     "change.checkpoint-peft": "PEFT には必ずベースモデルが必要。Megatron か Hugging Face のチェックポイントフォルダーを指定する",
     "change.checkpoint-sft": "ファインチューニングするモデル。Megatron か Hugging Face のチェックポイントフォルダーを指定する",
+    "change.repair": "レシピ自体がここではルール {rule} に反する(`autorecipe explain {rule}`)。ルールが示す修正",
     "change.gbs": "グローバルバッチを {gbs} に保つ。指定しないとランチャーが {gpus} 台に合わせて {scaled} に変える",
     # Rules.
     "rule.search-fastest": "{layout} は、載る構成 {fitting} 通りのうち見積もり時間が最も短い(1 ステップ {seconds} 秒)。ほかの構成は `autorecipe plan` で見られる",

@@ -6,6 +6,8 @@ to be resized. Start at `resize_recipe`.
 
 from __future__ import annotations
 
+import enum
+import functools
 import math
 from collections.abc import Callable, Sequence
 
@@ -35,6 +37,19 @@ KEPT = 2000
 """Candidates that a search hands over; the fastest ones, so that those within 5% of the fastest are among them."""
 
 
+CHECKED_AT_MOST = 40
+"""Candidates of one list that the full rules look at."""
+
+Objection = Callable[[Candidate], bool]
+
+
+class NotResized(enum.Enum):
+    """Why a recipe cannot be resized: nothing fits in memory, or no layout is legal there."""
+
+    TOO_BIG = "too-big"
+    REFUSED = "refused"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Resized:
     """What a search ended with.
@@ -50,8 +65,8 @@ class Resized:
     reason: Statement
 
 
-def resize_recipe(request: PlanRequest, habits: Habits) -> Resized | None:
-    """Return the layout to run on the request's cluster, or None where nothing may fit.
+def resize_recipe(request: PlanRequest, habits: Habits, *, objects: Objection = lambda candidate: False) -> Resized | NotResized:
+    """Return the layout to run on the request's cluster, or why there is none.
 
     Formula: the planner's search among layouts that keep to the habits; where that leaves nothing that is sure to fit, among all.
     Of those that are sure to fit and within 5% of the fastest by predicted step time, the one with the fewest changes to the
@@ -61,18 +76,24 @@ def resize_recipe(request: PlanRequest, habits: Habits) -> Resized | None:
     Args:
         request: model, batch, policy and cluster; `layout` is the recipe's.
         habits: what a colleague keeps to where it can be kept to.
+        objects: tells whether the full rules refuse a candidate; asked of the best few only.
     """
+    objects = functools.cache(objects)
     kept = _search(request, habits, strictly=True)
-    if kept.fitting:
-        return _take_fast(kept, request)
+    found = _take_fast(kept.fitting, request, objects)
+    if found is not None:
+        return found
     bent = _search(request, habits, strictly=False)
-    if bent.fitting:
-        return _take_fast(bent, request)
+    found = _take_fast(bent.fitting, request, objects)
+    if found is not None:
+        return found
     for result in (kept, bent):
-        likely = [item for item in result.at_risk if _is_likely(item, request)]
-        if likely:
-            return _take_lean(likely, request)
-    return None
+        found = _take_lean([item for item in result.at_risk if _is_likely(item, request)], request, objects)
+        if found is not None:
+            return found
+    is_refused = bool(kept.fitting or bent.fitting)  # what fits was refused by the full rules
+    is_legal = any(result.at_risk or result.count.oom for result in (kept, bent))
+    return NotResized.TOO_BIG if is_legal and not is_refused else NotResized.REFUSED
 
 
 def is_any_usual(request: PlanRequest, habits: Habits) -> bool:
@@ -125,13 +146,17 @@ def recompute_choices(request: PlanRequest) -> tuple[Recompute, ...]:
     return (own,) if own.is_full else (own, options[-1])
 
 
-def _take_fast(result: SearchResult, request: PlanRequest) -> Resized:
-    fastest = result.fitting[0]
-    equal = [item for item in result.fitting if item.seconds <= NO_DIFFERENCE * fastest.seconds]
-    chosen = min(equal, key=lambda item: (*_distance(item.candidate, request), item.seconds))
-    facts: dict[str, object] = {"fitting": result.count.fitting, "layout": _name(chosen), "seconds": round(chosen.seconds, 1)}
+def _take_fast(fitting: Sequence[Scored], request: PlanRequest, objects: Objection) -> Resized | None:
+    """Return the candidate nearest to the recipe among those as fast as the fastest that no rule refuses."""
+    fastest = next((item for item in fitting[:CHECKED_AT_MOST] if not objects(item.candidate)), None)
+    if fastest is None:
+        return None
+    equal = [item for item in fitting if fastest.seconds <= item.seconds <= NO_DIFFERENCE * fastest.seconds]
+    equal.sort(key=lambda item: (*_distance(item.candidate, request), item.seconds))
+    chosen = next((item for item in equal[:CHECKED_AT_MOST] if not objects(item.candidate)), fastest)
+    facts: dict[str, object] = {"fitting": len(fitting), "layout": _name(chosen), "seconds": round(chosen.seconds, 1)}
     if chosen is fastest:
-        code = "rule.search-only" if result.count.fitting == 1 else "rule.search-fastest"
+        code = "rule.search-only" if len(fitting) == 1 else "rule.search-fastest"
     else:
         code = "rule.search-near"
         slower = round(100 * (chosen.seconds / fastest.seconds - 1), 1)
@@ -140,11 +165,15 @@ def _take_fast(result: SearchResult, request: PlanRequest) -> Resized:
     return Resized(candidate=chosen.candidate, verdict=Verdict.FITS, reason=reason)
 
 
-def _take_lean(found: Sequence[Scored], request: PlanRequest) -> Resized:
+def _take_lean(found: Sequence[Scored], request: PlanRequest, objects: Objection) -> Resized | None:
     """Where none is sure to fit, one that needs least is the likeliest to."""
-    least = min(item.peak for item in found)
-    equal = [item for item in found if item.peak <= AS_LEAN * least]
-    chosen = min(equal, key=lambda item: (*_distance(item.candidate, request), item.peak))
+    by_peak = sorted(found, key=lambda item: item.peak)[:CHECKED_AT_MOST]
+    leanest = next((item for item in by_peak if not objects(item.candidate)), None)
+    if leanest is None:
+        return None
+    equal = [item for item in by_peak if leanest.peak <= item.peak <= AS_LEAN * leanest.peak]
+    equal.sort(key=lambda item: (*_distance(item.candidate, request), item.peak))
+    chosen = next(item for item in equal if not objects(item.candidate))
     facts = {"layout": _name(chosen), "count": len(found)}
     reason = Statement(code="rule.search-lean", facts=facts, evidence=Evidence.DERIVED)
     return Resized(candidate=chosen.candidate, verdict=Verdict.AT_RISK, reason=reason)

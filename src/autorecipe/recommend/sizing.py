@@ -6,6 +6,9 @@ decides (see `resize`, loaded only then). Start at `size_recipe`.
 
 from __future__ import annotations
 
+import enum
+from collections.abc import Callable
+
 from autorecipe.config.views import view_batch, view_layout, view_seq_length
 from autorecipe.errors import UsageError
 from autorecipe.estimate.inputs import EstimateInputs, read_inputs
@@ -44,6 +47,13 @@ class Chosen:
     reason: Statement | None = None
 
 
+class NotChosen(enum.Enum):
+    """Why a recipe does not run on a cluster: it is too big for the memory, or no layout of it is legal there."""
+
+    TOO_BIG = "too-big"
+    REFUSED = "refused"
+
+
 class Sizer:
     """Sizes one recipe; keeps its memory models.
 
@@ -51,10 +61,19 @@ class Sizer:
         config: the recipe as resolved.
         seq_length: tokens per sample to run; None keeps the recipe's.
         moves: whether the layout may be changed (never for benchmark recipes).
+        objects: tells whether the full rules refuse a candidate on a cluster.
     """
 
-    def __init__(self, config: RunConfig, *, seq_length: int | None = None, moves: bool = True) -> None:
+    def __init__(
+        self,
+        config: RunConfig,
+        *,
+        seq_length: int | None = None,
+        moves: bool = True,
+        objects: Callable[[Candidate, Cluster], bool] = lambda candidate, cluster: False,
+    ) -> None:
         self.config = config
+        self.objects = objects
         self.moves = moves
         self.shipped = view_layout(config)
         self.shipped_seq_length = view_seq_length(config)
@@ -151,8 +170,12 @@ class Sizer:
             return None if find_refusal(request, candidate) else candidate
         return candidate if batch is None or batch.divides(layout.data_parallel_size(cluster.num_gpus)) else None
 
-    def choose(self, cluster: Cluster) -> Chosen | None:
-        """Return the shipped layout where it runs, else what the planner's search finds, else None."""
+    def home(self, cluster: Cluster, recipe_gpus: int | None) -> Cluster:
+        """Return the cluster that the recipe was written for, of the same GPUs."""
+        return _resize(cluster, recipe_gpus or self.shipped.minimum_world_size)
+
+    def choose(self, cluster: Cluster) -> Chosen | NotChosen:
+        """Return the shipped layout where it runs, else what the planner's search finds, else why nothing is found."""
         shipped = self.as_shipped(cluster)
         if shipped is not None:
             verdict = self.judge(shipped, cluster)
@@ -160,12 +183,12 @@ class Sizer:
                 return Chosen(candidate=shipped, verdict=verdict)
         request = self.request(cluster)
         if not self.moves or request is None:
-            return None
-        from autorecipe.recommend.resize import resize_recipe
+            return NotChosen.REFUSED
+        from autorecipe.recommend.resize import NotResized, resize_recipe
 
-        found = resize_recipe(request, self._habits(request))
-        if found is None:
-            return None
+        found = resize_recipe(request, self._habits(request), objects=lambda candidate: self.objects(candidate, cluster))
+        if isinstance(found, NotResized):
+            return NotChosen.TOO_BIG if found is NotResized.TOO_BIG else NotChosen.REFUSED
         return Chosen(candidate=found.candidate, verdict=found.verdict, reason=found.reason)
 
     def is_usual(self, cluster: Cluster) -> bool:
@@ -199,12 +222,12 @@ def size_recipe(sizer: Sizer, cluster: Cluster, *, recipe_gpus: int | None) -> S
     Returns:
         the sizing; for DOES_NOT_FIT with the smallest GPU count that works, where one was found.
     """
-    shipped_cluster = _resize(cluster, recipe_gpus or sizer.shipped.minimum_world_size)
+    shipped_cluster = sizer.home(cluster, recipe_gpus)
     at_home = sizer.as_shipped(shipped_cluster)
     shipped_memory = sizer.estimate(at_home, shipped_cluster) if at_home else None
     chosen, used = _place(sizer, cluster)
     common = {"gpu": cluster.gpu.name, "shipped": sizer.shipped, "shipped_memory": shipped_memory, "seq_length": sizer.seq_length}
-    if chosen is None:
+    if isinstance(chosen, NotChosen):
         needed = _needed(sizer, cluster)
         return Sizing(
             verdict=Verdict.DOES_NOT_FIT,
@@ -277,21 +300,24 @@ def _shipped_here(sizer: Sizer, cluster: Cluster) -> MemoryFit | None:
     return sizer.estimate(shipped, cluster) if shipped else None
 
 
-def _place(sizer: Sizer, cluster: Cluster) -> tuple[Chosen | None, Cluster]:
+def _place(sizer: Sizer, cluster: Cluster) -> tuple[Chosen | NotChosen, Cluster]:
     """Choose on all the GPUs; where no usual layout divides them, on the largest smaller number, down to half.
 
     Odd counts often miss the batch or the meshes. Where memory is what is short, fewer GPUs do not help.
     """
-    if not sizer.is_usual(cluster):
-        usual = cluster.gpu.gpus_per_node
+    usual = sizer.is_usual(cluster)
+    chosen = sizer.choose(cluster) if usual else NotChosen.REFUSED
+    if chosen is NotChosen.REFUSED:
+        per_node = cluster.gpu.gpus_per_node
         for count in range(cluster.num_gpus - 1, (cluster.num_gpus - 1) // 2, -1):
             smaller = _resize(cluster, count)
-            if (count <= usual or count % usual == 0) and sizer.is_usual(smaller):
-                chosen = sizer.choose(smaller)
-                if chosen is not None:
-                    return chosen, smaller
-                break
-    return sizer.choose(cluster), cluster
+            if (count <= per_node or count % per_node == 0) and sizer.is_usual(smaller):
+                fewer = sizer.choose(smaller)
+                if isinstance(fewer, Chosen):
+                    return fewer, smaller
+                if fewer is NotChosen.TOO_BIG:
+                    break
+    return (chosen if usual else sizer.choose(cluster)), cluster
 
 
 def _needed(sizer: Sizer, cluster: Cluster) -> tuple[int, Candidate] | None:
@@ -300,18 +326,17 @@ def _needed(sizer: Sizer, cluster: Cluster) -> tuple[int, Candidate] | None:
     Formula: powers of two until one works; then the multiples of the recipe's own minimum between it and the power below.
     """
     count = 1 << cluster.num_gpus.bit_length()
-    found: Chosen | None = None
     while count <= LARGEST_WORLD:
         found = sizer.choose(_resize(cluster, count))
-        if found is not None:
+        if isinstance(found, Chosen):
             break
         count *= 2
-    if found is None:
+    else:
         return None
     minimum = sizer.shipped.minimum_world_size
     above = max(cluster.num_gpus, count // 2)
     for fewer in range((above // minimum + 1) * minimum, count, minimum)[:MULTIPLES_TRIED]:
         chosen = sizer.choose(_resize(cluster, fewer))
-        if chosen is not None:
+        if isinstance(chosen, Chosen):
             return fewer, chosen.candidate
     return count, found.candidate

@@ -11,14 +11,13 @@ from autorecipe.schema.hardware import Cluster, Gpu
 from autorecipe.schema.plan import Candidate as LayoutCandidate
 from autorecipe.schema.recipe import Mode, RecipeKind
 from autorecipe.schema.recommendation import Candidate, Question, Sizing, Statement, Verdict
-from autorecipe.schema.run import RunConfig
 
 
-def state_shorter(config: RunConfig, sizing: Sizing, cluster: Cluster) -> list[Statement]:
+def state_shorter(sizer: Sizer, sizing: Sizing, cluster: Cluster) -> list[Statement]:
     """Say whether a sequence of 8K tokens would fit where the recipe's longer one does not."""
     if sizing.verdict is not Verdict.DOES_NOT_FIT or (sizing.seq_length or 0) <= CP_ABOVE_TOKENS:
         return []
-    short = size_recipe(Sizer(config, seq_length=CP_ABOVE_TOKENS), cluster, recipe_gpus=None)
+    short = size_recipe(Sizer(sizer.config, seq_length=CP_ABOVE_TOKENS), cluster, recipe_gpus=None)
     if short.verdict is Verdict.DOES_NOT_FIT:
         return []
     facts = {"tokens": CP_ABOVE_TOKENS, "gpus": short.num_gpus, "gpu": short.gpu, "layout": short.layout.render()}
@@ -29,7 +28,9 @@ def summarize(
     pick: Candidate,
     sizing: Sizing,
     gpu: Gpu,
+    *,
     question: Question,
+    modality: str,
     runners_up: Sequence[Candidate],
     shorter: Sequence[Statement],
 ) -> tuple[Statement, ...]:
@@ -40,6 +41,7 @@ def summarize(
         sizing: how it will run, or that it does not.
         gpu: asked for.
         question: as completed.
+        modality: text, vlm, audio, omni or diffusion.
         runners_up: other recipes, of which one may need fewer GPUs.
         shorter: what `state_shorter` says.
     """
@@ -65,6 +67,9 @@ def summarize(
         extra = {"shipped": sizing.shipped.render(), "dp": sizing.data_parallel_size}
         found.append(Statement(code=code, facts=facts | extra))
     found += _memory(sizing)
+    if sizing.memory is not None and modality not in ("text", ""):
+        code = "summary.memory-diffusion" if modality == "diffusion" else "summary.memory-language"
+        found.append(Statement(code=code, facts={"modality": modality}))
     if sizing.idle_gpus:
         asked = (sizing.num_gpus or 0) + sizing.idle_gpus
         found.append(

@@ -8,11 +8,12 @@ from autorecipe.estimate.time import TimeModel
 from autorecipe.plan.search import search
 from autorecipe.plan.space import find_refusal
 from autorecipe.recommend.habits import Habits, valid_ep, valid_tp
-from autorecipe.recommend.resize import NO_DIFFERENCE, recompute_choices, resize_recipe
+from autorecipe.recommend.resize import NO_DIFFERENCE, NotResized, recompute_choices, resize_recipe
 from autorecipe.record import replace
 from autorecipe.schema.estimate import Recompute, Verdict
 from autorecipe.schema.hardware import Cluster
 from autorecipe.schema.layout import Layout
+from autorecipe.schema.plan import Candidate
 
 
 def request_of(recipe, gpus, gpu="h100", **options):
@@ -70,7 +71,23 @@ def test_where_none_is_sure_to_fit_the_leanest_is_taken():
 
 def test_what_cannot_fit_is_not_made_to():
     request = request_of("llama31_405b_pretrain_config", 8)
-    assert resize_recipe(request, habits_of(request)) is None
+    assert resize_recipe(request, habits_of(request)) is NotResized.TOO_BIG
+
+
+def test_what_the_full_rules_refuse_is_not_taken():
+    request = request_of("llama3_8b_16k_pretrain_config", 4)
+    first = resize_recipe(request, habits_of(request))
+    asked = []
+
+    def objects(candidate):
+        asked.append(candidate)
+        return candidate.layout == first.candidate.layout
+
+    second = resize_recipe(request, habits_of(request), objects=objects)
+    assert second.candidate.layout != first.candidate.layout
+    assert find_refusal(request, second.candidate) == ""
+    assert len(asked) == len(set(map(Candidate.render, asked)))  # each is checked once
+    assert resize_recipe(request, habits_of(request), objects=lambda candidate: True) is NotResized.REFUSED
 
 
 def test_a_recipe_that_recomputes_goes_on_recomputing():

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from autorecipe.catalog.hardware import load_gpus
 from autorecipe.catalog.store import open_catalog
-from autorecipe.recommend.sizing import Sizer, lay_out_hosts, size_recipe
+from autorecipe.recommend.sizing import NotChosen, Sizer, lay_out_hosts, size_recipe
 from autorecipe.schema.estimate import Verdict as MemoryVerdict
 from autorecipe.schema.hardware import Cluster
 from autorecipe.schema.layout import Layout
@@ -102,7 +102,7 @@ def test_a_count_that_misses_the_batch_uses_fewer_and_says_so():
 
 def test_a_benchmark_is_never_moved():
     sizer, _ = sizer_of("qwen3_30b_a3b_pretrain_16gpu_h100_bf16_config", moves=False)
-    assert sizer.choose(cluster(8)) is None
+    assert sizer.choose(cluster(8)) is NotChosen.REFUSED
 
 
 def test_hosts_hold_what_they_usually_hold():
