@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -76,6 +76,11 @@ class Trainer:
         own = {"checkpoint.save": str(folder / "checkpoints")}
         command.update(ranks=ranks, values={**TINY, **own, **(values or {})}, log=str(log))
         answer = self._ask(command)
+        return Outcome(codes=answer["codes"], log=log.read_text(errors="replace"), seconds=answer["seconds"])
+
+    def program(self, words: Sequence[str], *, ranks: int, folder: Path, log: Path) -> Outcome:
+        """Run a script on forked ranks, each in a folder, as the process launcher would start it."""
+        answer = self._ask({"program": list(words), "ranks": ranks, "folder": str(folder), "log": str(log)})
         return Outcome(codes=answer["codes"], log=log.read_text(errors="replace"), seconds=answer["seconds"])
 
     def call(self, function: str, request: Any, log: Path) -> dict[str, Any]:

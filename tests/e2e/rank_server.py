@@ -7,6 +7,7 @@ import gc
 import importlib
 import json
 import os
+import runpy
 import signal
 import socket
 import sys
@@ -34,6 +35,8 @@ def run_rank(command: dict[str, Any], rank: int, port: int) -> int:
     log = os.open(command["log"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     os.dup2(log, 1)
     os.dup2(log, 2)
+    if command.get("program"):
+        return run_program(command["program"], Path(command["folder"]), ranks)
     metrics = command.get("metrics")
     options = TrainOptions(
         fresh=command.get("fresh", False),
@@ -54,6 +57,23 @@ def run_rank(command: dict[str, Any], rank: int, port: int) -> int:
         code = 130 if isinstance(error, KeyboardInterrupt) else 70
     sys.stdout.flush()
     return code
+
+
+def run_program(words: list[str], folder: Path, ranks: int) -> int:
+    """Run a script as a rank of a process group of its own would."""
+    os.environ["LOCAL_WORLD_SIZE"] = str(ranks)
+    os.chdir(folder)
+    sys.argv = words
+    try:
+        runpy.run_path(words[0], run_name="__main__")
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+        return 70
+    finally:
+        sys.stdout.flush()
+    return 0
 
 
 def fork_ranks(command: dict[str, Any]) -> list[int]:

@@ -8,8 +8,13 @@ import pytest
 
 pytest.importorskip("megatron.core")
 
-from autorecipe.api.parity_run import RunRequest, run_layouts, run_parity
-from autorecipe.schema.parity import Verdict
+from forked_sides import forked
+
+from autorecipe.api import parity_layouts
+from autorecipe.api.parity_layouts import LayoutRequest, run_layouts
+from autorecipe.api.parity_run import RunRequest, run_parity
+from autorecipe.parity.layouts import LayoutVariant, propose_layouts
+from autorecipe.schema.parity import LayoutSentinel, Verdict
 
 MLM = (
     "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 64 --max-position-embeddings 64"
@@ -18,42 +23,90 @@ MLM = (
     " --attention-dropout 0 --hidden-dropout 0 --swiglu --normalization RMSNorm --position-embedding-type rope"
     " --disable-bias-linear --untie-embeddings-and-output-weights"
 )
-OVERRIDES = (
-    "model.num_layers=2",
+SMALL = (
     "model.hidden_size=64",
     "model.num_attention_heads=4",
-    "model.attention_dropout=0",
-    "model.hidden_dropout=0",
-    "dataset.seq_length=64",
+    "model.num_query_groups=2",
+    "model.kv_channels=16",
+    "model.ffn_hidden_size=128",
+    "model.vocab_size=256",
     "tokenizer.vocab_size=256",
-    "train.train_iters=4",
-    "train.global_batch_size=4",
-    "train.micro_batch_size=2",
-    "scheduler.lr_warmup_iters=1",
-    "validation.eval_iters=0",
-    "logger.log_interval=1",
-    "logger.tensorboard_dir=null",
-    "checkpoint.save=null",
+    "dataset.seq_length=32",
+    "train.train_iters=3",
+    "scheduler.lr_decay_iters=3",
+    "scheduler.lr_warmup_iters=0",
+    "checkpoint.save_interval=1000",
     "mixed_precision=null",
 )
+FP32 = ("model.bf16=false", "model.params_dtype=torch.float32", "model.pipeline_dtype=torch.float32")
+DENSE = "llama3_8b_pretrain_config"
+EXPERTS = ("model.moe_ffn_hidden_size=64",)
+GOOD = (Verdict.IDENTICAL, Verdict.WITHIN_ROUNDING)
+
+SKIPS_A_SUM = """
+import importlib, runpy, sys
+finalize_model_grads = importlib.import_module("megatron.core.distributed.finalize_model_grads")
+finalize_model_grads._allreduce_non_tensor_model_parallel_grads = lambda *_, **__: None
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+"""A program that does not add up the gradients of layer norms over tensor-parallel ranks, as a wrong engine would."""
+
+
+def sentinels(
+    trainer: object, output: Path, recipe: str, *overrides: str, only: tuple[str, ...] = ()
+) -> dict[str, LayoutSentinel]:
+    request = LayoutRequest(
+        recipe=recipe, overrides=(*SMALL, *overrides), gpus=2, output=output, only=only, shrink=True, timeout_s=600
+    )
+    return {item.name: item for item in run_layouts(request, say=lambda text: None, run=forked(trainer))}
+
+
+def verdict_of(item: LayoutSentinel) -> tuple[Verdict | None, str]:
+    return (item.report.verdict, item.report.summary) if item.report is not None else (None, item.skipped + item.failed)
+
+
+def test_layouts_start_alike_and_a_skipped_sum_is_found(
+    train_ranks: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = tmp_path / "broken.py"
+    broken.write_text(SKIPS_A_SUM)
+    core_words = parity_layouts.core_words
+
+    def words(recipe: str, overrides: tuple[str, ...], *, mock: bool) -> tuple[str, ...]:
+        own = core_words(recipe, overrides, mock=mock)
+        return (str(broken), *own) if "logger.log_params_norm=true" in overrides else own
+
+    def with_a_broken_one(*given: object) -> tuple[LayoutVariant, ...]:
+        found = propose_layouts(*given)  # type: ignore[arg-type]
+        tensor = next(item for item in found if item.name == "tp2")
+        return (*found, LayoutVariant(name="broken", overrides=(*tensor.overrides, "logger.log_params_norm=true")))
+
+    monkeypatch.setattr(parity_layouts, "core_words", words)
+    monkeypatch.setattr(parity_layouts, "propose_layouts", with_a_broken_one)
+    found = sentinels(train_ranks, tmp_path, DENSE, *FP32, only=("tp2", "vp2pp2", "broken"))
+    for name in ("tp2", "vp2pp2"):
+        assert verdict_of(found[name])[0] in GOOD, verdict_of(found[name])
+    report = found["broken"].report
+    assert report is not None
+    assert report.verdict is Verdict.BROKEN
+    assert report.divergence is not None
+    assert report.divergence.iteration == 2, report.summary  # the sum is missed by the first update
 
 
 @pytest.mark.slow
-def test_a_recipe_trains_alike_in_two_layouts(tmp_path: Path) -> None:
-    found = run_layouts(
-        "vanilla_gpt_pretrain_config",
-        OVERRIDES,
-        gpus=2,
-        output=tmp_path,
-        only=("tp2",),
-        timeout_s=600,
-        say=lambda text: None,
-    )
-    by_name = {item.name: item for item in found}
-    report = by_name["tp2"].report
-    assert report is not None
-    assert report.verdict in (Verdict.IDENTICAL, Verdict.WITHIN_ROUNDING), report.summary
-    assert by_name["pp2"].skipped == "not asked for"
+@pytest.mark.parametrize("precision", [FP32, ()])
+@pytest.mark.parametrize(("recipe", "more"), [(DENSE, ()), ("qwen3_30b_a3b_pretrain_config", EXPERTS)])
+def test_every_layout_of_a_shrunk_recipe_trains_alike(
+    train_ranks: object, tmp_path: Path, recipe: str, more: tuple[str, ...], precision: tuple[str, ...]
+) -> None:
+    found = sentinels(train_ranks, tmp_path, recipe, *more, *precision)
+    run = {name: verdict_of(item) for name, item in found.items() if item.report is not None}
+    assert set(run) >= {"tp2", "pp2", "vp2pp2", "cp2", "recompute"}
+    assert set(run) >= ({"ep2"} if more else {"mbs1"})
+    assert all(verdict in GOOD for verdict, _ in run.values()), run
+    if more:
+        assert "balances each micro batch" in found["mbs1"].skipped
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""Running parity experiments: two sides with any engine, or one recipe under several layouts."""
+"""Running a parity experiment: two sides, each with any engine."""
 
 from __future__ import annotations
 
@@ -11,16 +11,13 @@ from autorecipe.api.parity import compare_log_files
 from autorecipe.api.parity_design import ResolvedSide, design_parity, resolve_side
 from autorecipe.api.translate import DEFAULT_RECIPE, load_mlm_mapping, to_mlm
 from autorecipe.api.upstream import bridge_program, find_place, look_up_place, megatron_lm_program
-from autorecipe.catalog.store import open_catalog
-from autorecipe.config.resolve import resolve_config
 from autorecipe.config.views import view_layout
 from autorecipe.errors import EnvironmentProblem, NegativeAnswer, Problem, UsageError
 from autorecipe.parity.compare import CompareOptions
 from autorecipe.parity.experiment import SideRun, run_side
-from autorecipe.parity.layouts import propose_layouts
-from autorecipe.parity.sides import is_engine_option, parse_side
+from autorecipe.parity.sides import parse_side
 from autorecipe.record import dataclass
-from autorecipe.schema.parity import LayoutSentinel, ParityReport, RunOutcome, SideKind
+from autorecipe.schema.parity import ParityReport, RunOutcome, SideKind
 from autorecipe.schema.run import RunConfig
 from autorecipe.translate.render import override_texts
 from autorecipe.translate.to_mlm import mlm_words
@@ -143,7 +140,7 @@ def _side_run(
     target = side.spec.recipe or recipe
     own = side.spec.engine_options
     if engine == "core":
-        words = core_words(target, (*overrides, *own), mock=_is_mock(side.config))
+        words = core_words(target, (*overrides, *own), mock=is_mock(side.config))
         return SideRun(name=name, program=words, processes=processes)
     if own:
         say(f"{name}: only engine core understands {' '.join(own)}; left out")
@@ -153,7 +150,7 @@ def _side_run(
             find_place("bridge", request.bridge),
             target,
             overrides,
-            dataset="mock" if _is_mock(side.config) else None,
+            dataset="mock" if is_mock(side.config) else None,
             core=core.path if core is not None else None,
         )
         header: tuple[str, ...] = (f"Megatron Bridge, run_recipe.py --recipe {target}", f"overrides: {shlex.join(overrides)}")
@@ -186,70 +183,6 @@ def core_words(recipe: str, overrides: Sequence[str], *, mock: bool) -> tuple[st
     return (str(training_script()), "--recipe", recipe, *dataset, *overrides)
 
 
-def _is_mock(config: RunConfig) -> bool:
+def is_mock(config: RunConfig) -> bool:
+    """Return whether a configuration names no data, so that made-up ones are used."""
     return not any(config.get(path, None) for path in ("dataset.data_path", "dataset.blend", "dataset.blend_per_split"))
-
-
-def run_layouts(
-    recipe: str,
-    overrides: tuple[str, ...],
-    *,
-    gpus: int,
-    output: Path,
-    only: tuple[str, ...] = (),
-    release: str | None = None,
-    timeout_s: float | None = None,
-    options: CompareOptions | None = None,
-    say: Say,
-) -> tuple[LayoutSentinel, ...]:
-    """Run one recipe under several layouts on this project's engine, and compare each with the first.
-
-    Args:
-        recipe: recipe name.
-        overrides: overrides of all runs; layout fields in them are replaced.
-        gpus: processes of each run.
-        output: folder for runs and logs.
-        only: names of layouts to run (the reference always runs); empty runs all.
-        release: Bridge release.
-        timeout_s: seconds for each run.
-        options: how to compare.
-        say: receives lines for people.
-
-    Raises:
-        UsageError: an unknown recipe, override or layout name.
-        NegativeAnswer: a run fails.
-    """
-    catalog = open_catalog(release)
-    target, schema = catalog.load(recipe), catalog.schema()
-    # Weights drawn on the host from one generator are the same in every layout.
-    common = (*overrides, "model.use_cpu_initialization=true")
-    own = tuple(text for text in common if is_engine_option(text))
-    common = tuple(text for text in common if not is_engine_option(text))
-    config = resolve_config(target, schema, common, world_size=gpus)
-    variants = propose_layouts(config, gpus)
-    known = [variant.name for variant in variants]
-    unknown = [name for name in only if name not in known]
-    if unknown:
-        raise UsageError(f"unknown layout {', '.join(unknown)}; known: {', '.join(known)}")
-    reference = next((variant for variant in variants if not variant.obstacle), None)
-    if reference is None:
-        raise NegativeAnswer([Problem(code="no-layout", path=item.name, message=item.obstacle) for item in variants])
-    sentinels: list[LayoutSentinel] = []
-    first: RunOutcome | None = None
-    for variant in variants:
-        chosen = variant is reference or not only or variant.name in only
-        if variant.obstacle or not chosen:
-            sentinels.append(
-                LayoutSentinel(name=variant.name, overrides=variant.overrides, skipped=variant.obstacle or "not asked for")
-            )
-            continue
-        moved = {text.partition("=")[0] for text in variant.overrides}
-        words = tuple(text for text in common if text.partition("=")[0] not in moved) + variant.overrides
-        program = core_words(recipe, (*words, *own), mock=_is_mock(config))
-        done = run_side(SideRun(name=variant.name, program=program, processes=gpus), output, say=say, timeout_s=timeout_s)
-        report = None
-        if first is not None:
-            (report,) = compare_log_files([Path(first.log), Path(done.log)], options=options)
-        first = first or done
-        sentinels.append(LayoutSentinel(name=variant.name, overrides=variant.overrides, report=report))
-    return tuple(sentinels)

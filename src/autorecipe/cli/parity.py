@@ -12,7 +12,7 @@ from autorecipe.cli.output import emit, format_option
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from autorecipe.schema.parity import ParityDesign, ParityReport
+    from autorecipe.schema.parity import LayoutSentinel, ParityDesign, ParityReport
 
 _LOG = click.Path(path_type=Path)
 
@@ -208,6 +208,7 @@ def run(
 @click.argument("overrides", nargs=-1)
 @click.option("--gpus", type=click.IntRange(min=1), required=True, help="Processes of each run.")
 @click.option("--only", multiple=True, help="Layout to run, such as tp2; repeatable. The reference always runs.")
+@click.option("--shrink", is_flag=True, help="Shrink the recipe to a toy of its structure first: fewer layers, smaller sizes.")
 @click.option("--output", type=_LOG, default=Path("parity-layouts"), show_default=True, help="Folder for runs and logs.")
 @click.option("--timeout", "timeout_s", type=float, help="Seconds for each run.")
 @click.option("--release", help="Bridge release; the newest shipped one by default.")
@@ -217,42 +218,61 @@ def layouts(
     overrides: tuple[str, ...],
     gpus: int,
     only: tuple[str, ...],
+    shrink: bool,
     output: Path,
     timeout_s: float | None,
     release: str | None,
     output_format: str,
 ) -> int:
-    """Run RECIPE under several layouts: loss sentinels for a change that must touch execution only."""
-    from autorecipe.api.parity_run import run_layouts
+    """Run RECIPE under several layouts: loss sentinels for a change that must touch execution only.
+
+    \b
+    All start from the same weights: one run of the reference layout without an update draws them. Exit status 1 when a layout
+    trains otherwise, a run fails, or nothing could be compared.
+    """
+    from autorecipe.api.parity_layouts import LayoutRequest, run_layouts
     from autorecipe.cli.columns import print_columns
 
     found = run_layouts(
-        recipe,
-        overrides,
-        gpus=gpus,
-        output=output,
-        only=only,
-        release=release,
-        timeout_s=timeout_s,
+        LayoutRequest(
+            recipe=recipe,
+            overrides=overrides,
+            gpus=gpus,
+            output=output,
+            only=only,
+            shrink=shrink,
+            release=release,
+            timeout_s=timeout_s,
+        ),
         say=lambda text: click.echo(text, err=True),
     )
-    holds = all(item.report is None or item.report.verdict.holds for item in found)
+    compared = any(item.report is not None for item in found)
+    holds = compared and all(item.holds for item in found)
 
     def render(console: Console) -> None:
-        rows = []
+        from rich.text import Text
+
+        print_columns(console, ("layout", "verdict", "summary"), [_sentinel_row(item) for item in found])
         for item in found:
-            verdict = (
-                item.report.verdict.value
-                if item.report is not None
-                else f"not run: {item.skipped}"
-                if item.skipped
-                else "reference"
-            )
-            rows.append((item.name, verdict, item.report.summary if item.report is not None else ""))
-        print_columns(console, ("layout", "verdict", "summary"), rows)
+            if item.report is not None and item.report.divergence is not None:
+                console.print(Text(f"{item.name}: {item.report.divergence.cause}"))
+            for note in item.notes if not item.skipped else ():
+                console.print(Text(f"note: {item.name}: {note}"))
+        if not compared:
+            console.print(Text("nothing was compared: no second layout ran", style="bold red"))
 
     emit({"holds": holds, "layouts": found}, output_format=output_format, render=render)
     return 0 if holds else 1
+
+
+def _sentinel_row(item: LayoutSentinel) -> tuple[str, str, str]:
+    if item.skipped:
+        return item.name, "not run", item.skipped
+    if item.failed:
+        return item.name, "failed", item.failed
+    return (
+        (item.name, item.report.verdict.value, item.report.summary) if item.report is not None else (item.name, "reference", "")
+    )
 
 
 def render_design(design: ParityDesign, console: Console) -> None:

@@ -114,6 +114,31 @@ def execution_rules(options: EngineOptions) -> list[ExecutionRule]:
     return rules
 
 
+def pipeline_rules(stages: int, *, is_interleaved: bool) -> list[ExecutionRule]:
+    """Return the replacements that interleaved pipeline stages need.
+
+    The interleaved schedule frees a stage's output once its message is under way, and waits for the message later
+    (`forward_backward_pipelining_with_interleaving`, megatron/core/pipeline_parallel/schedules.py @ core 0.16.1). On CUDA the
+    stream keeps the order; Gloo then sends whatever lies in the freed memory. Messages of one batch to a rank that is both
+    neighbours are matched in the wrong order without overlap: Megatron-LM refuses that (megatron/training/arguments.py:1008).
+
+    Args:
+        stages: pipeline parallel size.
+        is_interleaved: whether a rank holds several stages.
+    """
+    if not is_interleaved:
+        return []
+    rules = []
+    if stages == 2:
+        why = "both neighbours of a stage are the same rank, which would mix up batched messages"
+        rules.append(ExecutionRule(name="overlap_p2p_comm", given=False, used=True, why=why))
+        rules.append(ExecutionRule(name="batch_p2p_comm", why=why))
+    if standin.is_active():
+        why = "there is no GPU, and outputs would be freed while they are being sent"
+        rules.append(ExecutionRule(name="deallocate_pipeline_outputs", why=why))
+    return rules
+
+
 def _hybrid(run: RunConfig) -> Problem | None:
     pattern = run.get("model.hybrid_layer_pattern", None) or run.get("model.hybrid_override_pattern", None)
     if not pattern and run.get("model.is_hybrid_model", None) is not True:

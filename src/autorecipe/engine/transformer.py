@@ -251,7 +251,8 @@ def _complete(run: RunConfig, arguments: dict[str, Any]) -> None:
 def _adjust(arguments: dict[str, Any], options: EngineOptions) -> list[Adjustment]:
     """Replace execution-only settings that need a package or a device that is not there."""
     found: list[Adjustment] = []
-    for rule in refusals.execution_rules(options):
+    stages, virtual = arguments["pipeline_model_parallel_size"], arguments["virtual_pipeline_model_parallel_size"]
+    for rule in (*refusals.execution_rules(options), *refusals.pipeline_rules(stages, is_interleaved=virtual is not None)):
         given = arguments.get(rule.name)
         if rule.applies(given):
             arguments[rule.name] = rule.used

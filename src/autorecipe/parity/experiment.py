@@ -42,15 +42,26 @@ class SideRun:
 def prepare_folder(folder: Path, *, say: Callable[[str], None]) -> None:
     """Make a run's folder, and move a stale result folder aside: upstream resumes what it finds there without a word."""
     folder.mkdir(parents=True, exist_ok=True)
-    stale = folder / STALE_FOLDER
-    if stale.exists():
-        aside = folder / f"{STALE_FOLDER}.stale-{time.strftime('%Y%m%d-%H%M%S')}"
-        number = 1
-        while aside.exists():
-            aside = aside.with_name(f"{aside.name}-{number}")
-            number += 1
-        shutil.move(str(stale), str(aside))
-        say(f"moved a stale {stale} to {aside.name}: it would have been resumed")
+    set_aside(folder / STALE_FOLDER, say=say, why="it would have been resumed")
+
+
+def set_aside(path: Path, *, say: Callable[[str], None], why: str) -> None:
+    """Give what an earlier run left another name, and say so; nothing is deleted.
+
+    Args:
+        path: file or folder; nothing happens where there is none.
+        say: receives one line for people.
+        why: reason, as a clause.
+    """
+    if not path.exists():
+        return
+    aside = path.with_name(f"{path.name}.stale-{time.strftime('%Y%m%d-%H%M%S')}")
+    number = 1
+    while aside.exists():
+        aside = aside.with_name(f"{aside.name}-{number}")
+        number += 1
+    shutil.move(str(path), str(aside))
+    say(f"moved a stale {path} to {aside.name}: {why}")
 
 
 def run_side(side: SideRun, output: Path, *, say: Callable[[str], None], timeout_s: float | None = None) -> RunOutcome:

@@ -346,9 +346,18 @@ class LayoutSentinel:
         overrides: overrides that make the layout.
         report: comparison with the first layout, or None for the first one.
         skipped: why it was not run; empty where it was.
+        failed: how its run ended, where it was not well; empty otherwise.
+        notes: what else the layout may change.
     """
 
     name: str
     overrides: tuple[str, ...]
     report: ParityReport | None = None
     skipped: str = ""
+    failed: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def holds(self) -> bool:
+        """Whether nothing speaks against the layout; one that was not run says nothing."""
+        return not self.failed and (self.report is None or self.report.verdict.holds)

@@ -110,3 +110,17 @@ def test_execution_settings_of_newer_releases_are_left_out_with_a_note():
     assert "moe_flex_dispatcher_num_sms=16 is not used" in line and "does not change what is trained" in line
     (problem,) = refusals_of(make_run(mup_width_mult=2.0))
     assert problem.path == "model.mup_width_mult"
+
+
+def test_interleaved_stages_free_no_output_that_gloo_still_sends():
+    stages = {"num_layers": 4, "pipeline_model_parallel_size": 2, "deallocate_pipeline_outputs": True}
+    assert build_transformer_config(make_run(**stages)).deallocate_pipeline_outputs
+    run = make_run(**stages, virtual_pipeline_model_parallel_size=2)
+    assert not build_transformer_config(run).deallocate_pipeline_outputs
+    assert any("deallocate_pipeline_outputs=True" in line and "being sent" in line for line in describe_adjustments(run))
+
+
+def test_two_interleaved_stages_overlap_their_messages():
+    stages = {"num_layers": 4, "pipeline_model_parallel_size": 2, "virtual_pipeline_model_parallel_size": 2}
+    config = build_transformer_config(make_run(**stages, overlap_p2p_comm=False, batch_p2p_comm=True))
+    assert (config.overlap_p2p_comm, config.batch_p2p_comm) == (True, False)

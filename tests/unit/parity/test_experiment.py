@@ -8,11 +8,8 @@ from pathlib import Path
 import pytest
 
 from autorecipe.api.parity_run import RunRequest, run_parity
-from autorecipe.api.resolve import resolve_run
-from autorecipe.cli.main import execute
 from autorecipe.errors import EnvironmentProblem, NegativeAnswer
 from autorecipe.parity.experiment import SideRun, prepare_folder, run_side
-from autorecipe.parity.layouts import propose_layouts
 from autorecipe.schema.parity import Verdict
 
 TINY = "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 64 --max-position-embeddings 64"
@@ -135,26 +132,3 @@ def test_the_upstream_starter_says_what_it_needs(tmp_path: Path) -> None:
     assert (usage.returncode, "usage:" in usage.stderr) == (2, True)
     missing = subprocess.run([*program, "mlm", str(tmp_path)], capture_output=True, text=True, check=False)
     assert (missing.returncode, "no-checkout" in missing.stderr) == (3, True)
-
-
-def test_layouts_fit_the_shape_or_say_why_not() -> None:
-    overrides = ["model.num_layers=3", "model.hidden_size=64", "model.num_attention_heads=4", "dataset.seq_length=64"]
-    config = resolve_run("vanilla_gpt_pretrain_config", overrides, world_size=2)
-    variants = {variant.name: variant for variant in propose_layouts(config, 2)}
-    assert set(variants) == {"dp2", "tp2", "pp2", "cp2", "recompute", "mbs1"}
-    assert "3 layers do not split 2 ways" in variants["pp2"].obstacle
-    assert variants["tp2"].obstacle == variants["cp2"].obstacle == ""
-    assert "model.sequence_parallel=true" in variants["tp2"].overrides
-    assert {text.partition("=")[0] for text in variants["dp2"].overrides} >= {"model.tensor_model_parallel_size"}
-
-
-def test_experts_add_a_layout() -> None:
-    overrides = ["model.num_moe_experts=4", "model.num_layers=2", "model.hidden_size=64", "model.num_attention_heads=4"]
-    config = resolve_run("vanilla_gpt_pretrain_config", overrides, world_size=2)
-    assert "ep2" in [variant.name for variant in propose_layouts(config, 2)]
-
-
-def test_unknown_layouts_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["vanilla_gpt_pretrain_config", "model.num_layers=2", "model.hidden_size=64", "model.num_attention_heads=4"]
-    assert execute(["parity", "layouts", *words, "--gpus", "2", "--only", "tp9"]) == 2
-    assert "known: dp2, tp2" in capsys.readouterr().err
