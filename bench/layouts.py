@@ -213,6 +213,8 @@ LAYOUTS = (
     _make("8b lora", "peft", LLAMA_8B, gpus=8, **lora()),
     _make("8b lora tp2 qkv", "peft", LLAMA_8B, gpus=8, tp=2, **lora("linear_qkv")),
     _make("70b lora tp4 pp2 last", "peft", LLAMA_70B, gpus=8, tp=4, pp=2, stage=1, **lora()),
+    _make("8b dora", "peft", LLAMA_8B, gpus=8, **{**lora(), "peft___class": "DoRA"}),
+    _make("8b dora tp2 full recompute", "peft", LLAMA_8B, gpus=8, tp=2, **{**lora(), "peft___class": "DoRA", **FULL}),
     _make("8b 32k cp4", "long", LLAMA_8B, gpus=8, seq=32768, cp=4),
     _make("8b 64k cp8 tp2", "long", LLAMA_8B, gpus=16, seq=65536, cp=8, tp=2),
     _make("8b 128k cp8 full recompute", "long", LLAMA_8B, gpus=16, seq=131072, cp=8, gbs=16, **FULL),

@@ -177,11 +177,13 @@ def compare(rows: list[dict[str, Any]], configurations: Mapping[str, Mapping[str
         model = MemoryModel(inputs.shape, policy=inputs.policy)
         estimate = model.peak_bytes(inputs.layout, inputs.batch, 1)
         error = estimate / row["allocated_bytes"] - 1
-        errors.append(abs(error))
+        if "stale" not in row:
+            errors.append(abs(error))
         outside = (row["device_bytes"] - row["reserved_bytes"]) / 2**30
         print(
             f"{row['name']:28s} {row['allocated_bytes'] / 2**30:9.2f} {estimate / 2**30:11.2f} {error:+7.1%} "
             f"{row['reserved_bytes'] / row['allocated_bytes']:18.3f} {outside:11.2f}"
+            + (f"  {row['stale']}" if "stale" in row else "")
         )
     if errors:
         print(f"mean absolute error {sum(errors) / len(errors):.1%}, largest {max(errors):.1%}, {len(errors)} configurations")

@@ -13,6 +13,7 @@ Error: printed by bench/estimators.py.
 
 from __future__ import annotations
 
+from autorecipe.estimate.adapters import dora_bytes
 from autorecipe.estimate.tokens import Tokens, routed_tokens
 from autorecipe.record import dataclass
 from autorecipe.schema.blocks import Block, expert_width, linear_attention_sizes, mamba_sizes
@@ -39,6 +40,16 @@ class Saved:
 
 def block_activations(shape: ModelShape, block: Block, tokens: Tokens, policy: ExecutionPolicy) -> Saved:
     """Return what one block saves and needs."""
+    saved = _plain_activations(shape, block, tokens, policy)
+    if policy.adapters is None or not policy.adapters.dora:
+        return saved
+    routed = routed_tokens(shape, tokens, policy) if block is Block.MOE else 0.0
+    outputs, norms = dora_bytes(shape, block, tokens, policy.adapters, routed=routed)
+    again = ("moe" if block is Block.MOE else "mlp") in policy.recompute.modules and block in (Block.MOE, Block.MLP)
+    return Saved(saved.kept + (0.0 if again else outputs), saved.full + outputs, saved.entry, max(saved.working, norms))
+
+
+def _plain_activations(shape: ModelShape, block: Block, tokens: Tokens, policy: ExecutionPolicy) -> Saved:
     if block in (Block.ATTENTION, Block.WINDOW_ATTENTION):
         return _attention(shape, tokens, policy)
     if block is Block.MLA:

@@ -150,6 +150,7 @@ def read_policy(
         graph_modules=_graph_modules(reader),
         cross_entropy=_cross_entropy(reader, layers, layout, fuses=fuses),
         fused_layers=fuses and reader.text("engine.fused_layers") != "off",
+        on_gpu=on_gpu,
         fused_grads=fuses and reader.text("engine.fused_grad") != "off",
         activation_fusion=reader.first_flag("model.bias_activation_fusion", default=True),
         rope_fusion=reader.flag("model.apply_rope_fusion"),

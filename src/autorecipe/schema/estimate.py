@@ -155,6 +155,7 @@ class ExecutionPolicy:
             the logits).
         fused_layers: own layers rotate and activate in single kernels, computing the gated activation again in the backward pass.
         fused_grads: own layers accumulate weight gradients straight into the gradient buffer.
+        on_gpu: whether the run has GPUs, whose libraries keep workspaces; the trace has none.
         activation_fusion: bias and gated activation run as one kernel.
         rope_fusion: rotary embedding runs as one kernel.
         fp8_dispatch: tokens travel between experts as 8-bit values.
@@ -199,6 +200,7 @@ class ExecutionPolicy:
     cross_entropy: str = "unfused"
     fused_layers: bool = False
     fused_grads: bool = False
+    on_gpu: bool = True
     activation_fusion: bool = True
     rope_fusion: bool = False
     fp8_dispatch: bool = False

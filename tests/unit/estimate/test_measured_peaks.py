@@ -14,39 +14,27 @@ from autorecipe.schema.run import RunConfig
 
 PEAKS = Path(__file__).parents[2] / "golden" / "estimate" / "h200_peaks.jsonl"
 ROWS = [json.loads(line) for line in PEAKS.read_text(encoding="utf-8").splitlines()]
-EXPERTS_STACKED = 0.07
-"""On CUDA the engine keeps a second, stacked copy of each layer's expert weights until the backward pass; not modelled."""
 
 
-def error(row):
-    inputs = read_inputs(RunConfig(values=row["values"]), layers=LayerImplementation.LOCAL)
-    model = MemoryModel(inputs.shape, policy=inputs.policy)
-    return model.peak_bytes(inputs.layout, inputs.batch, 1) / row["allocated_bytes"] - 1
+def estimate(row, *, on_gpu=True):
+    inputs = read_inputs(RunConfig(values=row["values"]), layers=LayerImplementation.LOCAL, on_gpu=on_gpu)
+    return MemoryModel(inputs.shape, policy=inputs.policy).peak_bytes(inputs.layout, inputs.batch, 1)
 
 
-def rows(*, fused, experts=False):
-    chosen = []
-    for row in ROWS:
-        is_fused = row["values"].get("engine.fused_loss") != "off"
-        has_experts = bool(row["values"].get("model.num_moe_experts"))
-        if is_fused == fused and has_experts == experts:
-            chosen.append(pytest.param(row, id=row["name"]))
-    return chosen
+def rows(*, stale):
+    return [pytest.param(row, id=row["name"]) for row in ROWS if ("stale" in row) == stale]
 
 
-@pytest.mark.parametrize("row", rows(fused=False))
-def test_dense_and_latent_attention_peaks_are_met_within_one_percent(row):
-    assert abs(error(row)) < 0.01
+@pytest.mark.parametrize("row", rows(stale=False))
+def test_dense_and_latent_attention_peaks_are_met_within_a_fifth_of_a_percent(row):
+    assert abs(estimate(row) / row["allocated_bytes"] - 1) < 0.002
 
 
-@pytest.mark.parametrize("row", rows(fused=False, experts=True))
-def test_expert_peaks_are_low_by_the_stacked_weights(row):
-    assert -EXPERTS_STACKED < error(row) < 0
-
-
-@pytest.mark.parametrize("row", rows(fused=True))
-def test_peaks_of_fused_kernels_are_met_within_one_percent(row):
-    assert abs(error(row)) < 0.01
+@pytest.mark.parametrize("row", rows(stale=True))
+def test_expert_peaks_of_an_earlier_engine_are_judged_by_a_trace_of_the_present_one(row):
+    assert row["values"]["model.num_moe_experts"]
+    assert abs(estimate(row, on_gpu=False) / row["traced_bytes"] - 1) < 0.02
+    assert row["traced_bytes"] < row["allocated_bytes"]
 
 
 def test_device_memory_outside_the_allocator_lies_in_the_stated_interval():
