@@ -89,7 +89,7 @@ def local(*, output_format: str, submit: bool, master_host: str, port: int, **gi
 @click.option("--no-gpu-resource-request", "whole_hosts", is_flag=True, help="Ask for no GPUs: the cluster gives whole hosts.")
 @click.option("--exclusive/--no-exclusive", default=True, show_default=True, help="Whether hosts are not shared.")
 @click.option("--requeue/--no-requeue", default=True, show_default=True, help="Whether a preempted job starts again.")
-@click.option("--setup", multiple=True, metavar="LINE", help="Shell line before the training, such as 'module load cuda'.")
+@click.option("--setup", multiple=True, metavar="LINE", help="Shell line before the training, such as 'source PATH/activate'.")
 @click.option("--script", "script_path", default="", help="Where --submit writes the script.  [default: LOG_DIR/RECIPE.sbatch]")
 @click.option("--wait", is_flag=True, help="With --submit: return when the job has ended.")
 def slurm(*, output_format: str, submit: bool, script_path: str, wait: bool, **given: Any) -> int:
@@ -106,7 +106,7 @@ def slurm(*, output_format: str, submit: bool, script_path: str, wait: bool, **g
     plan = plan_slurm(prepared, _job(given, prepared), script_path=script_path)
     _tell(prepared, plan.messages)
     if not submit:
-        _show(plan, output_format)
+        _show(plan, output_format, script_path=script_path)
         return 1 if prepared.errors else 0
     done = start(plan, prepared, script_path=script_path, wait=wait)
     if output_format == "json":
@@ -173,13 +173,13 @@ def _tell(prepared: PreparedLaunch, messages: tuple[str, ...]) -> None:
                 click.echo(f"hint: {finding.hint}", err=True)
 
 
-def _show(plan: LaunchPlan, output_format: str) -> None:
+def _show(plan: LaunchPlan, output_format: str, *, script_path: str = "") -> None:
     if output_format == "json":
         _emit(plan)
         return
     if plan.script:
         click.echo(plan.script, nl=False)
-        click.echo(f"submit it with --submit, or: {plan.command}", err=True)
+        click.echo(f"add --submit, or save this as {script_path}, make the folder of the log, and: {plan.command}", err=True)
         return
     for rank, command in enumerate(plan.per_node):
         click.echo(f"# host {rank}")

@@ -117,7 +117,7 @@ def render_slurm(
     """
     log_path = f"{job.log_dir.rstrip('/') or '.'}/%x-%j.log"
     lines = ["#!/usr/bin/env bash", *(_directive(name, value) for name, value in _options(allocation, job, log_path).items()), ""]
-    lines += ["set -euo pipefail", ""]
+    lines += ["set -eo pipefail", ""]
     if job.setup:
         lines += [*job.setup, ""]
     lines += _exports(command, job)
@@ -125,14 +125,16 @@ def render_slurm(
     if several:
         lines += [
             'MASTER_ADDR="${MASTER_ADDR:-$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)}"',
-            f'export MASTER_ADDR MASTER_PORT="${{MASTER_PORT:-{job.port}}}"',
+            f'export MASTER_ADDR MASTER_PORT="${{MASTER_PORT:-{_port(job)}}}"',
             "",
         ]
     rendezvous = Rendezvous(
         endpoint=Expression('"$MASTER_ADDR:$MASTER_PORT"'),
         run_id=Expression('"$SLURM_JOB_ID"'),
     )
-    training = wrap_torchrun(command, allocation, rendezvous=rendezvous if several else None, python=python)
+    training = wrap_torchrun(
+        command, allocation, rendezvous=rendezvous if several else None, python=python, standalone=not job.exclusive
+    )
     # The shell finds the interpreter where it runs: in the container, if there is one. `exec` lets signals reach it.
     step = render_command([*_srun(allocation, job, command), "bash", "-c", 'exec "$0" "$@"', *training])
     lines += [*(_resume_at_limit(step, job) if job.requeue and notice_seconds(job) else [step]), ""]
@@ -146,6 +148,11 @@ def render_slurm(
         forwarded=job.forwarded,
         log_path=log_path,
     )
+
+
+def _port(job: SlurmJob) -> str:
+    """Return the rendezvous port: on shared hosts one of the job's own."""
+    return str(job.port) if job.exclusive else "$((20000 + SLURM_JOB_ID % 20000))"
 
 
 def _options(allocation: Allocation, job: SlurmJob, log_path: str) -> dict[str, str | None]:

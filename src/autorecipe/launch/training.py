@@ -48,7 +48,12 @@ def build_training_command(
 
 
 def wrap_torchrun(
-    command: TrainingCommand, allocation: Allocation, *, rendezvous: Rendezvous | None = None, python: str = "python"
+    command: TrainingCommand,
+    allocation: Allocation,
+    *,
+    rendezvous: Rendezvous | None = None,
+    python: str = "python",
+    standalone: bool = False,
 ) -> tuple[str, ...]:
     """Wrap a training program in `python -m torch.distributed.run`.
 
@@ -57,6 +62,7 @@ def wrap_torchrun(
         allocation: hosts and processes of each.
         rendezvous: needed for more than one host.
         python: interpreter; a path, or a name on PATH.
+        standalone: whether one host takes a free port, because others may run there.
 
     Returns:
         words of the command, one process launcher per host.
@@ -73,6 +79,8 @@ def wrap_torchrun(
             words.append(_option("--node_rank", rendezvous.node_rank))
         words.append("--rdzv_backend=c10d")
         words += [_option("--rdzv_endpoint", rendezvous.endpoint), _option("--rdzv_id", rendezvous.run_id)]
+    elif standalone:
+        words.append("--standalone")
     words.append(f"--nproc_per_node={allocation.gpus_per_node}")
     return (*words, command.script, *command.arguments)
 

@@ -80,8 +80,8 @@ class SlurmJob:
         signal_seconds: seconds before the time limit at which the training gets SIGTERM to save, at most a quarter of the
             limit; 0 for none.
         variables: environment variables that the job sets, values as they are written into the script: no secrets.
-        setup: shell lines before the training, such as `module load cuda`.
-        port: rendezvous port on the first host.
+        setup: shell lines before the training; the job's shell is no login shell and has no `module` unless a line sources it.
+        port: rendezvous port on the first host; on hosts that are shared it follows from the job's number.
         working_directory: directory in which the training program's path is resolved.
     """
 

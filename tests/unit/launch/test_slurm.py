@@ -74,7 +74,7 @@ ODD = {"overrides": ["a.b='it''s'", "c=[x,y]", 'd="q"', "e=$HOME `id` \\"]}
 SCRIPTS = [
     (JOB, {}),
     (JOB, ODD),
-    (SlurmJob(requeue=False), ODD),
+    (SlurmJob(requeue=False, exclusive=False), ODD),
     (SlurmJob(job_name="a name", log_dir="log dir", signal_seconds=0, variables={"A": "it's $5"}), {"nodes": 1}),
     (SlurmJob(mounts=("/a b:/c",), container_image="i", working_directory="/w d", setup=("module load cuda",)), {"nodes": 1}),
 ]
@@ -130,6 +130,12 @@ def test_words_reach_the_program_as_they_were_typed(tmp_path):
 )
 def test_times_are_read_as_slurm_reads_them(text, seconds):
     assert time_limit_seconds(text) == seconds
+
+
+def test_jobs_that_share_a_host_do_not_meet_at_one_port():
+    assert "--standalone" in render(SlurmJob(exclusive=False), nodes=1).script
+    assert 'MASTER_PORT="${MASTER_PORT:-$((20000 + SLURM_JOB_ID % 20000))}"' in render(SlurmJob(exclusive=False)).script
+    assert "--standalone" not in render(nodes=1).script and "MASTER_PORT:-29500" in render().script
 
 
 @pytest.mark.parametrize(("limit", "seconds"), [("04:00:00", 120), ("00:05:00", 75), ("1", 15)])
