@@ -64,11 +64,11 @@ class Problem:
     path: str = ""
     hint: str = ""
 
-    def render(self) -> str:
-        """Render as `error[CODE]: path: message` with the hint on its own line."""
-        head = f"error[{self.code}]" if self.code else "error"
+    def render(self, *, error: str = "error", hint: str = "hint") -> str:
+        """Render as `error[CODE]: path: message` with the hint on its own line; the two words can be another language's."""
+        head = f"{error}[{self.code}]" if self.code else error
         where = f"{self.path}: " if self.path else ""
-        hint = f"\nhint: {self.hint}" if self.hint else ""
+        hint = f"\n{hint}: {self.hint}" if self.hint else ""
         return f"{head}: {where}{self.message}{hint}"
 
 

@@ -108,9 +108,10 @@ def describe_missing(understood: Sequence[Understood], *, lang: str) -> list[Pro
     for number, item in enumerate(understood, start=1):
         if not any(missing.required for missing in item.missing):
             continue
-        where = f"question {number}: " if len(understood) > 1 else ""
+        word = "質問" if lang == "ja" else "question"
+        where = f"{word} {number}: " if len(understood) > 1 else ""
         for missing in item.missing:
-            hint = f"{missing.option} {'|'.join(missing.choices) or 'VALUE'}"
+            hint = f"{missing.option} {'|'.join(missing.choices) or ('値' if lang == 'ja' else 'VALUE')}"
             message = render_statement(missing.reason, lang)
             problems.append(
                 Problem(

@@ -46,6 +46,9 @@ COMMANDS: dict[str, LazyCommand] = {
 }
 """Top-level commands in the order that help lists them: daily verbs first, then management nouns."""
 
+SPEAKING = ("recommend", "check")
+"""Commands that take `--lang`."""
+
 EXIT_CODES = "Exit codes: 0 fine, 1 the answer is no, 2 usage, 3 environment, 70 a bug in autorecipe."
 
 
@@ -62,7 +65,7 @@ def execute(args: Sequence[str] | None = None) -> int:
     try:
         return _dispatch(arguments)
     except AutorecipeError as error:
-        _report(error.problems, as_json=_wants_json(arguments))
+        _report(error.problems, as_json=_wants(arguments, "--format", "json"), lang=_language(arguments))
         return error.exit_code
     except BrokenPipeError:
         import os
@@ -103,16 +106,26 @@ def _reply_uncollected(line: dict[str, Any]) -> int:
         gc.enable()
 
 
-def _wants_json(arguments: Sequence[str]) -> bool:
-    return "--format=json" in arguments or ("--format", "json") in zip(arguments, arguments[1:], strict=False)  # noqa: RUF007 - one import less
+def _wants(arguments: Sequence[str], option: str, value: str) -> bool:
+    return f"{option}={value}" in arguments or (option, value) in zip(arguments, arguments[1:], strict=False)  # noqa: RUF007 - one import less
 
 
-def _report(problems: Sequence[Problem], *, as_json: bool) -> None:
+def _language(arguments: Sequence[str]) -> str:
+    """Return the language of errors: the one that a command with `--lang` was asked for."""
+    return "ja" if arguments[0] in SPEAKING and _wants(arguments, "--lang", "ja") else "en"
+
+
+def _report(problems: Sequence[Problem], *, as_json: bool, lang: str) -> None:
+    if lang == "ja":
+        from autorecipe.recommend.problems_ja import say_problem
+
+        problems = [say_problem(problem) for problem in problems]
     if as_json:
         import json
 
         rows = [{"code": p.code, "path": p.path, "message": p.message, "hint": p.hint} for p in problems]
         print(json.dumps({"errors": rows}, ensure_ascii=False, indent=2), file=sys.stderr)
         return
+    words = {"error": "エラー", "hint": "ヒント"} if lang == "ja" else {}
     for problem in problems:
-        print(problem.render(), file=sys.stderr)
+        print(problem.render(**words), file=sys.stderr)

@@ -13,6 +13,7 @@ from typing import Any
 
 from autorecipe.errors import InternalError
 from autorecipe.record import field_names, replace
+from autorecipe.schema.finding import Finding
 from autorecipe.schema.recommendation import Recommendation, Statement
 from autorecipe.units import render_count, render_gib
 
@@ -112,7 +113,7 @@ def render_statement(statement: Statement, lang: str) -> str:
 
 
 def localize(recommendation: Recommendation, lang: str) -> Recommendation:
-    """Fill in the text of every statement."""
+    """Fill in the text of every statement, and say findings in the language."""
     localized = _localize(recommendation, lang)
     assert isinstance(localized, Recommendation)
     return localized
@@ -121,6 +122,8 @@ def localize(recommendation: Recommendation, lang: str) -> Recommendation:
 def _localize(value: Any, lang: str) -> Any:
     if isinstance(value, Statement):
         return replace(value, text=render_statement(value, lang))
+    if isinstance(value, Finding):
+        return _say_finding(value) if lang == "ja" else value
     if isinstance(value, tuple):
         items = tuple(_localize(item, lang) for item in value)
         return items if any(after is not before for after, before in zip(items, value, strict=True)) else value
@@ -131,6 +134,12 @@ def _localize(value: Any, lang: str) -> Any:
         if after is not before:
             changed[name] = after
     return replace(value, **changed) if changed else value
+
+
+def _say_finding(finding: Finding) -> Finding:
+    from autorecipe.rules.japanese.findings import say_finding
+
+    return say_finding(finding)
 
 
 def statements_of(value: Any) -> Iterable[Statement]:

@@ -204,9 +204,4 @@ def _check(answer: Recommendation, lang: str) -> list[str]:
 
 
 def _finding(finding: Finding, lang: str) -> str:
-    message = finding.message
-    if lang == "ja":
-        from autorecipe.rules.japanese.findings import say_message
-
-        message = say_message(finding.rule, message)
-    return f"- {SEVERITIES[lang][finding.severity]}[{finding.rule}] {message}"
+    return f"- {SEVERITIES[lang][finding.severity]}[{finding.rule}] {finding.message}"
