@@ -40,7 +40,7 @@ class MlmSource:
         script: launch script, read and never run.
         yaml: YAML file.
         checkpoint: checkpoint file or folder whose saved arguments count.
-        variables: values for what a script takes from outside.
+        variables: values for what a script or YAML file takes from outside.
         script_arguments: words after a script's name; None where they are not known.
     """
 
@@ -74,7 +74,7 @@ def source_of_words(words: Sequence[str], *, variables: Mapping[str, str] | None
             return MlmSource(script=path, variables=variables, script_arguments=rest[1:] or None)
         if len(rest) > 1:
             raise UsageError(f"{path} holds the options; {' '.join(rest[1:])} beside it would be a second source")
-        return MlmSource(yaml=path)
+        return MlmSource(yaml=path, variables=variables)
     if any(word.startswith("--") and word != "--" for word in words):
         return MlmSource(words=words)
     forms = "options after --, --script FILE, --yaml FILE or --checkpoint FILE"
@@ -114,7 +114,7 @@ def to_bridge(
     words, conditional = _read(source, mapping)
     target = catalog.load(recipe)
     schema = catalog.schema()
-    parsed = parse_arguments(words.words, mapping.table, origins=words.origins)
+    parsed = parse_arguments(words.words, mapping.table, origins=words.origins, abbreviated=words.abbreviated)
     if words.world_size is not None and parsed.world_size is None:
         parsed = replace(parsed, world_size=words.world_size)
 
@@ -168,7 +168,7 @@ def _read(source: MlmSource, mapping: MappingTable) -> tuple[Words, list[tuple[s
     if source.script is not None:
         return _read_script(source.script, source.variables or {}, source.script_arguments)
     if source.yaml is not None:
-        return read_yaml(_text_of(source.yaml), mapping.table, name=source.yaml.name), []
+        return read_yaml(_text_of(source.yaml), mapping.table, name=source.yaml.name, variables=source.variables), []
     if source.checkpoint is not None:
         saved = load_saved_args(source.checkpoint)
         return words_of_namespace(saved, mapping.table, name=source.checkpoint.name), []

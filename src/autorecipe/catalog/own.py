@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from autorecipe.errors import EnvironmentProblem, Problem, UsageError
 from autorecipe.record import dataclass, field, replace
+from autorecipe.schema.field import ConfigSchema
 from autorecipe.schema.recipe import Mode, Recipe
 from autorecipe.schema.value import FieldValue, to_jsonable
 
@@ -167,10 +168,23 @@ def _with_values(base: Recipe, values: Mapping[str, Any], catalog: Catalog, targ
             )
         for inside in [known for known in fields if known.startswith(f"{path}.")]:
             del fields[inside]
-        fields[path] = value
+        fields.pop(path, None)
+        fields |= _expand(path, value, schema)
     if problems:
         raise UsageError(problems)
     return dict(sorted(fields.items()))
+
+
+def _expand(path: str, value: FieldValue, schema: ConfigSchema) -> dict[str, FieldValue]:
+    """Return the fields of a section written as `{"_target_": CLASS, ...}`, which starts from the class's defaults."""
+    if not isinstance(value, dict) or not isinstance(value.get("_target_"), str):
+        return {path: value}
+    name = value["_target_"].rsplit(".", 1)[-1]
+    fields: dict[str, FieldValue] = {f"{path}._class": name}
+    for known, declared in schema.items():
+        if known.startswith(f"{path}.") and (not declared.config_classes or name in declared.config_classes):
+            fields[known] = None if declared.default == "<required>" else declared.default
+    return fields | {f"{path}.{key}": item for key, item in value.items() if key != "_target_"}
 
 
 def _run(path: Path, function: str) -> dict[str, Any]:

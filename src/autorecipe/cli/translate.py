@@ -25,7 +25,9 @@ def translate() -> None:
 @translate.command("to-bridge")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 @click.option("--script", type=_FILE, help="Launch script to read; it is never run.")
-@click.option("--var", "variables", multiple=True, metavar="NAME=VALUE", help="Value for what the script takes from outside.")
+@click.option(
+    "--var", "variables", multiple=True, metavar="NAME=VALUE", help="Value for what the script or YAML file takes from outside."
+)
 @click.option("--yaml", "yaml_file", type=_FILE, help="YAML file with options.")
 @click.option("--checkpoint", type=_FILE, help="Checkpoint whose saved arguments are translated (common.pt or a folder).")
 @click.option("--recipe", default="vanilla_gpt_pretrain_config", show_default=True, help="Recipe that the overrides apply to.")
@@ -34,12 +36,12 @@ def translate() -> None:
 @click.option(
     "--emit",
     "form",
-    type=click.Choice(["overrides", "recipe", "args", "yaml", "table"]),
+    type=click.Choice(["overrides", "recipe", "own-recipe", "args", "yaml", "table"]),
     default="overrides",
     show_default=True,
-    help="What to print.",
+    help="What to print; own-recipe is a function for `run_recipe.py --recipe FILE.py:FUNCTION`, recipe one for Bridge itself.",
 )
-@click.option("--name", default="translated_pretrain_config", show_default=True, help="Function name for --emit recipe.")
+@click.option("--name", default="translated_pretrain_config", show_default=True, help="Function name for --emit [own-]recipe.")
 @click.option("--allow-unmapped", is_flag=True, help="Exit 0 even if a convergence option has no counterpart.")
 @format_option
 def to_bridge_command(
@@ -67,7 +69,7 @@ def to_bridge_command(
     Exit status 1 when an option that changes the training has no counterpart, or Megatron-LM itself would refuse the options.
     """
     from autorecipe.api.translate import MlmSource, load_mlm_mapping, recipe_module, source_of_words, to_bridge
-    from autorecipe.translate.render import render_recipe_text
+    from autorecipe.translate.render import render_own_recipe_text, render_recipe_text
 
     if arguments and (yaml_file or checkpoint):
         raise click.UsageError("give options after -- or a file, not both")
@@ -86,11 +88,14 @@ def to_bridge_command(
         )
     else:
         source = source_of_words(arguments, variables=values)
-    if variables and source.script is None:
-        raise click.UsageError("--var gives values to a script; there is none (--script FILE)")
+    if variables and source.script is None and source.yaml is None:
+        raise click.UsageError("--var gives values to a script or YAML file; there is none (--script FILE, --yaml FILE)")
     translation = to_bridge(source, recipe=recipe, release=release, gpus=gpus)
     if output_format == "text" and form == "recipe":
         click.echo(render_recipe_text(translation, name=name, base_module=recipe_module(recipe, release=release)), nl=False)
+        _account_on_stderr(translation)
+    elif output_format == "text" and form == "own-recipe":
+        click.echo(render_own_recipe_text(translation, name=name), nl=False)
         _account_on_stderr(translation)
     else:
         _print(translation, form, output_format, load_mlm_mapping(release), given=tuple(source.words or ()))

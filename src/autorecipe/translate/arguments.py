@@ -87,10 +87,10 @@ class OptionTable:
             if current is None or current.dest != _dest_of(current):
                 self.by_dest[option.dest] = option
 
-    def find(self, name: str) -> tuple[MlmOption | None, tuple[str, ...]]:
+    def find(self, name: str, *, abbreviated: bool = True) -> tuple[MlmOption | None, tuple[str, ...]]:
         """Return the option that a name or unique prefix means, and the candidates of an ambiguous prefix."""
         exact = self.names.get(name)
-        if exact is not None:
+        if exact is not None or not abbreviated:
             return exact, ()
         starts = sorted(known for known in self.names if known.startswith(name))
         meant = {id(self.names[known]) for known in starts}
@@ -110,13 +110,16 @@ def _dest_of(option: MlmOption) -> str:
     return option.flag.split()[0].removeprefix("--").replace("-", "_")
 
 
-def parse_arguments(words: Sequence[str], table: OptionTable, *, origins: Sequence[str] = ()) -> ParsedArguments:
+def parse_arguments(
+    words: Sequence[str], table: OptionTable, *, origins: Sequence[str] = (), abbreviated: bool = True
+) -> ParsedArguments:
     """Parse a command line.
 
     Args:
         words: after shell splitting; launcher words and the script's name may stand in front.
         table: options of the release.
         origins: where each word stands; empty for `arguments`.
+        abbreviated: whether the unique beginning of a name stands for it.
     """
     start, world_size, launcher_stray = _skip_launcher(words)
     places = list(origins) if origins else ["arguments"] * len(words)
@@ -133,7 +136,7 @@ def parse_arguments(words: Sequence[str], table: OptionTable, *, origins: Sequen
             continue
         name, separator, attached = word.partition("=")
         following = _values_after(words, position + 1) if not separator else 0
-        option, candidates = table.find(name)
+        option, candidates = table.find(name, abbreviated=abbreviated)
         origin = places[position]
         if option is None:
             texts = (attached,) if separator else tuple(words[position + 1 : position + 1 + following])

@@ -28,6 +28,11 @@ def _virtual(config: MlmConfig) -> bool:
     return config.get("virtual_pipeline_model_parallel_size") is not None
 
 
+def _reads_files(config: MlmConfig) -> bool:
+    paths = ("data_path", "data_args_path", "train_data_path", "valid_data_path", "test_data_path")
+    return not config.on("mock_data") and any(config.get(dest) is not None for dest in paths)
+
+
 CONDITIONS: dict[str, Condition] = {
     "constant_decay": Condition(
         lambda config: config.get("weight_decay_incr_style") == "constant",
@@ -62,7 +67,7 @@ CONDITIONS: dict[str, Condition] = {
     "profile": Condition(lambda config: config.on("profile"), "with --profile"),
     "qk_clip": Condition(lambda config: config.on("qk_clip"), "with --qk-clip"),
     "real_data": Condition(
-        lambda config: not config.on("mock_data"), "on data from files; core splits made-up data evenly, whatever it is told"
+        _reads_files, "on data from files (--data-path); core splits made-up data evenly, whatever it is told"
     ),
     "rope": Condition(
         lambda config: config.get("position_embedding_type") in ("rope", "yarn", "mrope"), "with rotary position embeddings"

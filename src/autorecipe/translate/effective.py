@@ -123,6 +123,8 @@ def _deprecated(config: MlmConfig) -> None:
     for dest, implementation in (("enable_cuda_graph", "local"), ("external_cuda_graph", "transformer_engine")):
         if config.on(dest):
             config.derive("cuda_graph_impl", implementation, f"--{dest.replace('_', '-')} stands for it")
+    if config.on("moe_router_padding_for_fp8"):
+        config.derive("moe_router_padding_for_quantization", True, "--moe-router-padding-for-fp8 stands for it")
     if config.get("no_weight_decay_cond_type") == "apply_wd_to_qk_layernorm":
         config.derive("apply_wd_to_qk_layernorm", True, "--no-weight-decay-cond-type stands for it")
     if config.get("hybrid_override_pattern") is not None:

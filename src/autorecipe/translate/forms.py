@@ -5,6 +5,7 @@ Both become words, so that there is one way through the translation.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -15,8 +16,15 @@ from autorecipe.translate.arguments import OptionTable
 from autorecipe.translate.to_mlm import render_option
 from autorecipe.translate.values import enum_member, is_flag, same_value, takes_many
 
-_SECTIONS = ("MODEL_ARGS", "model_args", "args")
-_ENVIRONMENT = ("ENV_VARS", "env_vars", "environment")
+_SECTIONS = ("model_args", "args")
+_ENVIRONMENT = ("env_vars", "environment")
+_CONFIG_NAMES = {
+    "layernorm_epsilon": "norm_epsilon",
+    "layernorm_zero_centered_gamma": "apply_layernorm_1p",
+    "num_moe_experts": "num_experts",
+}
+"""Names of `--yaml-cfg` files that are core's fields and not the options' (megatron/training/yaml_arguments.py @ core 0.19.2)."""
+_VARIABLE = re.compile(r"\$\{(\w+)\}|\$(\w+)")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,42 +36,57 @@ class Words:
         origins: one for each word.
         notes: what was left out, and why.
         world_size: GPUs, where the source says.
+        abbreviated: whether a name may be the beginning of an option's, as on a command line.
     """
 
     words: tuple[str, ...]
     origins: tuple[str, ...]
     notes: tuple[str, ...] = ()
     world_size: int | None = None
+    abbreviated: bool = True
 
 
-def read_yaml(text: str, table: OptionTable, *, name: str) -> Words:
+def read_yaml(text: str, table: OptionTable, *, name: str, variables: Mapping[str, str] | None = None) -> Words:
     """Turn a YAML file into words.
 
-    Understood are a section of options (`MODEL_ARGS`), options at the top, and the nested form of `--yaml-cfg`; keys may be flags
-    (`--num-layers`), names (`num-layers`) or destinations (`num_layers`).
+    Understood are a section of options (`MODEL_ARGS`, `ARGS`), options at the top, and the nested form of `--yaml-cfg`; keys may
+    be flags (`--num-layers`), names (`num-layers`) or destinations (`num_layers`), never abbreviated.
+
+    Args:
+        text: content of the file.
+        table: options of the release.
+        name: of the file, for messages.
+        variables: values for `${NAME}` in it.
 
     Raises:
         UsageError: not YAML, or not a mapping.
     """
     import yaml
 
+    known = variables or {}
     try:
-        data = yaml.safe_load(text)
+        data = yaml.safe_load(_VARIABLE.sub(lambda found: known.get(found[1] or found[2], found[0]), text))
     except yaml.YAMLError as error:
         raise UsageError(Problem(code="bad-yaml", path=name, message=str(error).replace("\n", " "))) from error
     if not isinstance(data, dict):
         raise UsageError(Problem(code="bad-yaml", path=name, message="holds no mapping of options"))
-    notes = [
-        f"{name}: {key} is environment, not an option: {', '.join(map(str, data[key] or ()))}"
-        for key in _ENVIRONMENT
-        if key in data
-    ]
-    section = next((data[key] for key in _SECTIONS if isinstance(data.get(key), dict)), None)
-    rows = section if section is not None else {key: value for key, value in data.items() if key not in _ENVIRONMENT}
+    environment = [key for key in data if str(key).lower() in _ENVIRONMENT]
+    notes = [f"{name}: {key} is environment, not an option: {', '.join(map(str, data[key] or ()))}" for key in environment]
+    section = next((key for key in data if str(key).lower() in _SECTIONS and isinstance(data[key], dict)), None)
+    if section is None:
+        rows = {key: value for key, value in data.items() if key not in environment}
+    else:
+        rows = data[section]
+        others = [str(key) for key in data if key != section and key not in environment]
+        if others:
+            notes.append(f"{name}: only {section} holds options; left out: {', '.join(others)}")
     words: list[str] = []
+    off: list[str] = []
     for key, value in _leaves(rows):
-        words += _words_of(str(key), value, table, notes, name)
-    return Words(words=tuple(words), origins=tuple([name] * len(words)), notes=tuple(notes))
+        words += _words_of(str(key), value, table, off)
+    if off:
+        notes.append(f"{name}: false, so not given: {', '.join(off)}")
+    return Words(words=tuple(words), origins=tuple([name] * len(words)), notes=tuple(notes), abbreviated=False)
 
 
 def _leaves(rows: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
@@ -74,7 +97,8 @@ def _leaves(rows: Mapping[Any, Any]) -> Iterator[tuple[Any, Any]]:
             yield key, value
 
 
-def _words_of(key: str, value: FieldValue, table: OptionTable, notes: list[str], name: str) -> list[str]:
+def _words_of(key: str, value: FieldValue, table: OptionTable, off: list[str]) -> list[str]:
+    key = _CONFIG_NAMES.get(key, key)
     flag = key if key.startswith("--") else "--" + key.replace("_", "-")
     option = table.names.get(flag)
     if option is None and not key.startswith("--"):
@@ -84,7 +108,7 @@ def _words_of(key: str, value: FieldValue, table: OptionTable, notes: list[str],
     if value is None:
         return []
     if value is False and (option is None or is_flag(option)):
-        notes.append(f"{name}: {key} is false, so it is not given")
+        off.append(key)
         return []
     if value is True:
         return [flag]

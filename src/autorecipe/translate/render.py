@@ -139,6 +139,32 @@ def render_recipe_text(translation: Translation, *, name: str, base_module: str)
     return "\n".join(lines) + "\n"
 
 
+def render_own_recipe_text(translation: Translation, *, name: str) -> str:
+    """Render a Python function for `--recipe FILE.py:FUNCTION` of this project: it needs no Megatron Bridge.
+
+    Args:
+        translation: a translation to Bridge.
+        name: function name.
+    """
+    rows = [f"            {setting.name!r}: {setting.value!r},{_comment(setting)}" for setting in translation.settings]
+    lines = [
+        f'"""{name}: translated from Megatron-LM options by autorecipe."""',
+        "",
+        "from autorecipe.api.recipes import DerivedRecipe, derive",
+        "",
+        "",
+        f"def {name}() -> DerivedRecipe:",
+        f'    """Return {translation.recipe} with the translated options."""',
+        "    return derive(",
+        f"        {translation.recipe!r},",
+        "        {",
+        *rows,
+        "        },",
+        "    )",
+    ]
+    return "\n".join(lines) + "\n"
+
+
 def _comment(setting: Setting) -> str:
     return f"  # {setting.why or _TITLES[setting.reason]}" if setting.reason is not Reason.GIVEN else ""
 

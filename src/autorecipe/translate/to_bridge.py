@@ -62,6 +62,7 @@ def translate_to_bridge(
     loud = [cell for cell in cells if _acts_as_given(cell, config, mapping) and not cell.quiet]
     given = [_setting(cell, config, mapping, schema, base, Reason.GIVEN) for cell in loud]
     given = [item for item in given if _acceptable(item, base, schema, refused)]
+    given += _freed(base)
     current = _resolve(resolve, given, base, problems)
     written = {item.name for item in given}
     implicit: list[Setting] = []
@@ -179,6 +180,17 @@ def _layer(cell: Cell, mapping: MappingTable, schema: ConfigSchema) -> Layer | N
     return next((mapping.entries[dest].layer for dest in cell.dests if dest in mapping.entries), None)
 
 
+_OVERLAP = "comm_overlap"
+
+
+def _freed(base: RunConfig) -> list[Setting]:
+    """Return the setting that lets overlap options act: recipes keep an object that writes over all of them at start."""
+    if f"{_OVERLAP}._class" not in base.values:
+        return []
+    why = "it would write over the overlap options at start"
+    return [Setting(name=_OVERLAP, value=None, reason=Reason.IMPLICIT_DEFAULT, sources=(), layer=Layer.EXECUTION, why=why)]
+
+
 def _acts_as_given(cell: Cell, config: MlmConfig, mapping: MappingTable) -> bool:
     """Return whether an option that was given decides a cell and acts in this configuration."""
     given = config.given & set(cell.dests)
@@ -252,7 +264,7 @@ def _acceptable(setting: Setting, base: RunConfig, schema: ConfigSchema, refused
         why = "this release has no such field"
     elif "." in setting.name and base.values.get(section, UNKNOWN) is None:
         why = f"the recipe has no `{section}` section"
-    elif setting.name not in base.values and f"{section}._class" in base.values:
+    elif "." in setting.name and setting.name not in base.values and f"{section}._class" in base.values:
         why = f"{base.values[f'{section}._class']}, which the recipe uses, has no such field"
         owners = schema[setting.name].config_classes if setting.name in schema else ()
         if owners:
@@ -273,8 +285,8 @@ def _not_acting(cells: Sequence[Cell], settings: Sequence[Setting], final: RunCo
     by_path = {cell.path: cell for cell in cells}
     found = []
     for setting in settings:
-        cell = by_path[setting.name]
-        if cell.inert or agrees(cell, final):
+        cell = by_path.get(setting.name)
+        if cell is None or cell.inert or agrees(cell, final):
             continue
         origin = final.origins.get(setting.name)
         detail = f" ({origin.detail})" if origin is not None and origin.detail else ""

@@ -196,6 +196,17 @@ def test_training_by_samples_holds_up(translate: Any) -> None:
     assert [finding.rule for finding in report.findings if finding.severity is Severity.ERROR] == []
 
 
+def test_options_act_where_the_recipe_keeps_an_object_that_writes_over_them(translate: Any) -> None:
+    arguments = "--bf16 --fp8-format e4m3 --fp8-recipe blockwise --overlap-grad-reduce --use-distributed-optimizer"
+    translation = translate(arguments, recipe="deepseek_v3_pretrain_config")
+    assert not translation.lost
+    assert "does-not-act" not in [problem.code for problem in translation.problems]
+    found = written(translation)
+    assert found["comm_overlap"] is None
+    assert found["mixed_precision"]["fp8_recipe"] == "blockwise"
+    assert found["ddp.overlap_param_gather"] is False
+
+
 def test_what_both_frameworks_refuse_is_said(translate: Any) -> None:
     translation = translate("--dataloader-fast-cache-load")
     assert not translation.problems

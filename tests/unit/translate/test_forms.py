@@ -5,14 +5,17 @@ import enum
 import io
 import json
 import pickle
+import shlex
 import zipfile
 from pathlib import Path
 
 import pytest
 
+from autorecipe.api.resolve import resolve_run
 from autorecipe.api.translate import MlmSource, to_bridge
 from autorecipe.cli.main import execute
 from autorecipe.errors import UsageError
+from autorecipe.translate.render import override_texts
 from autorecipe.translate.saved_args import load_saved_args
 
 
@@ -95,6 +98,44 @@ def test_yaml_in_its_usual_forms(tmp_path: Path, text: str) -> None:
     assert found["model.num_layers"] == 4
     assert found["mixed_precision"] == "bf16_mixed"
     assert found["model.recompute_modules"] == ["core_attn", "mlp"]
+
+
+def test_a_section_of_a_recipe_file_is_read_and_what_is_beside_it_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "model.yaml"
+    path.write_text(
+        "DEPENDENCIES:\n  image: none\nENV_VARS:\n  A: '1'\nARGS:\n  num_layers: 4\n  load: ${CKPT}/a\n  finetune: false\n"
+        "  moe_layer_freq: ([0]*1+[1]*3)\n  num_experts: 4\n  activation_func: swiglu\n"
+    )
+    translation = to_bridge(MlmSource(yaml=path, variables={"CKPT": "/ckpt"}))
+    assert [outcome.name for outcome in translation.lost] == ["--activation-func"]  # a key is never the beginning of another
+    found = {item.name: item.value for item in translation.settings}
+    assert found["checkpoint.load"] == "/ckpt/a"
+    assert found["model.moe_layer_freq"] == [0, 1, 1, 1]
+    notes = "\n".join(translation.notes)
+    assert "left out: DEPENDENCIES" in notes
+    assert "false, so not given: finetune" in notes
+    assert [outcome.name for outcome in to_bridge(MlmSource(yaml=path)).lost] == ["--load", "--activation-func"]
+
+
+def test_an_emitted_recipe_of_ones_own_is_what_the_overrides_make(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["--bf16", "--grad-reduce-in-bf16", "--num-layers", "4", "--swiglu", "--recompute-activations"]
+    recipe = "deepseek_v2_lite_pretrain_config"
+    translation = to_bridge(MlmSource(words=words), recipe=recipe)
+    assert isinstance(next(item.value for item in translation.settings if item.name == "mixed_precision"), dict)
+    execute(["translate", "to-bridge", "--recipe", recipe, "--emit", "own-recipe", "--name", "mine", "--", *words])
+    Path("own.py").write_text(capsys.readouterr().out)
+    own = resolve_run("own.py:mine", ())
+    assert own.values == resolve_run(recipe, override_texts(translation)).values
+
+
+def test_emitted_arguments_parse_again(capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--num-layers", "4", "--bf16", "--moe-layer-freq", "([0]*1+[1]*3)", "--num-experts", "4", "--seed", "3"]
+    execute(["translate", "to-bridge", "--emit", "args", "--", *words])
+    again = shlex.split(capsys.readouterr().out.replace("\\\n", " "))
+    assert settings(MlmSource(words=again)) == settings(MlmSource(words=words))
 
 
 def test_a_script_is_read_with_its_lines(tmp_path: Path) -> None:
