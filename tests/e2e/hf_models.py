@@ -30,6 +30,7 @@ LATENT: dict[str, Any] = {
     "v_head_dim": 12,
     "routed_scaling_factor": 2.5,
 }
+GEMMA3 = {"head_dim": 16, "sliding_window": 5, "sliding_window_pattern": 2, "query_pre_attn_scalar": 24}
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama2": ("Llama", {}),
     "llama3": ("Llama", {"rope_parameters": {**LLAMA3, "original_max_position_embeddings": 8192}, "tie_word_embeddings": True}),
@@ -65,6 +66,20 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
             "rope_parameters": {**YARN, "truncate": False},
         },
     ),
+    "olmoe": ("Olmoe", {"num_experts": 4, "num_experts_per_tok": 2}),
+    "olmoe-heads": ("Olmoe", {"num_experts": 4, "num_experts_per_tok": 2, "num_key_value_heads": 4, "norm_topk_prob": True}),
+    "gemma": ("Gemma", {"head_dim": 16}),
+    "gemma2": (
+        "Gemma2",
+        {
+            "head_dim": 16,
+            "sliding_window": 5,
+            "query_pre_attn_scalar": 24,
+            "attn_logit_softcapping": 3.0,
+            "final_logit_softcapping": 5.0,
+        },
+    ),
+    "gemma3": ("Gemma3Text", {**GEMMA3, "rope_scaling": {"rope_type": "linear", "factor": 4.0}}),
     "moonlight": ("DeepseekV3", {**LATENT, "q_lora_rank": None, "n_group": 1, "topk_group": 1, "rms_norm_eps": 1e-5}),
 }
 
@@ -77,9 +92,10 @@ def make_model(name: str, folder: Path, dtype: torch.dtype = torch.float32, **ch
     torch.manual_seed(7)
     config = getattr(transformers, f"{kind}Config")(**{**SIZES, **fields, **changes})
     config._attn_implementation = "eager"
-    model = getattr(transformers, f"{kind}ForCausalLM")(config).to(dtype).eval()
+    model = transformers.AutoModelForCausalLM.from_config(config).to(dtype).eval()
     with torch.no_grad():
-        for tensor in (*model.parameters(), *(value for name, value in model.named_buffers() if "inv_freq" not in name)):
+        buffers = (value for name, value in model.named_buffers() if "inv_freq" not in name and "embed_scale" not in name)
+        for tensor in (*model.parameters(), *buffers):
             tensor.add_(0.2 * torch.randn_like(tensor))  # norms, biases and routing that matter
         model.save_pretrained(folder, max_shard_size="20KB")
         logits: torch.Tensor = model(make_tokens()).logits

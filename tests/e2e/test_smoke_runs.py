@@ -14,7 +14,9 @@ FAMILIES = {
     "qwen3_30b_a3b_pretrain_8gpu_h100_bf16_config": "trains",
     "deepseek_v3_pretrain_1024gpu_h100_bf16_config@library": "trains",
     "gpt_oss_20b_pretrain_16gpu_h100_bf16_config": "trains",
-    "gemma2_2b_pretrain_2gpu_h100_bf16_config": "refused",
+    "gemma3_1b_pretrain_1gpu_h100_bf16_config": "trains",
+    "olmoe_7b_pretrain_8gpu_h100_bf16_config": "trains",
+    "gemma4_e4b_pretrain_2gpu_h100_bf16_config": "refused",
     "nemotron_3_5_lightning_pretrain_8k_config": "refused",
     "llama3_8b_pretrain_2gpu_h100_fp8cs_config": "as bf16",
     "gpt_oss_20b_sft_8gpu_h100_bf16_openmathinstruct2_thinking_packed_config": "trains",
@@ -22,8 +24,9 @@ FAMILIES = {
     "moonlight_16b_peft_2gpu_h100_bf16_config": "trains",
     "llama32_1b_peft_1gpu_h100_bf16_config": "trains",
 }
-"""One recipe of each kind of structure: dense, experts, latent attention with prediction, softmax sinks, two refused ones, 8
-bits, chats with thoughts, packed and plain rows, adapters with and without experts."""
+"""One recipe of each kind of structure: dense, experts, latent attention with prediction, softmax sinks, norms after layers with
+two rotary bases, norms over all heads, two refused ones, 8 bits, chats with thoughts, packed and plain rows, adapters with and
+without experts."""
 
 
 def check(trainer: Trainer, name: str, folder: Path) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from autorecipe.config.variants import read_variant
 from autorecipe.errors import Problem, UsageError
 from autorecipe.schema.batch import Batch
 from autorecipe.schema.layout import Layout
@@ -104,7 +105,9 @@ def view_model(config: RunConfig) -> ModelShape:
     heads = _get(config, "num_attention_heads")
     ffn = _get(config, "ffn_hidden_size") or 4 * hidden
     experts = _get(config, "num_moe_experts")
-    window = _get(config, "window_size")
+    variant = read_variant(config)
+    own = {} if variant is None else variant.arguments
+    window = own.get("window_size", _get(config, "window_size"))
     plain: dict[str, Any] = {
         name: _get(config, name)
         for name in (
@@ -131,6 +134,8 @@ def view_model(config: RunConfig) -> ModelShape:
             "window_attn_skip_freq",
         )
     }
+    if "window_attn_skip_freq" in own:
+        plain["window_attn_skip_freq"] = own["window_attn_skip_freq"]
     flags: dict[str, Any] = {
         name: bool(_get(config, name))
         for name in (
@@ -160,6 +165,8 @@ def view_model(config: RunConfig) -> ModelShape:
         make_vocab_size_divisible_by=_get(config, "make_vocab_size_divisible_by") or 128,
         softmax_type=_get(config, "softmax_type") or "vanilla",
         window_size=tuple(window) if isinstance(window, list | tuple) else None,
+        has_post_norms=variant is not None and variant.has_post_norms,
+        norms_all_heads=variant is not None and variant.norms_all_heads,
         num_moe_experts=experts,
         moe_ffn_hidden_size=(_get(config, "moe_ffn_hidden_size") or ffn) if experts else None,
         moe_layer_pattern=moe_layer_pattern(_get(config, "moe_layer_freq"), layers) if experts else (),

@@ -44,8 +44,8 @@ def build_bare_model(run: RunConfig, context: ParallelContext) -> list[Any]:
 
     options = read_options(run)
     config = build_transformer_config(run)
-    # Fused forms read weights past their modules, and so past adapters.
-    fuses = choose_modules(options) == "own" and read_adapter(run) is None
+    # Fused forms read weights past their modules, and so past adapters and past what a model class adds.
+    fuses = choose_modules(options) == "own" and read_adapter(run) is None and config.variant is None
     if fuses and apply.fuses_gradients(config, options):
         offer_accumulation()
         config.gradient_accumulation_fusion = True
@@ -74,7 +74,8 @@ def wrap_model(run: RunConfig, chunks: list[Any], context: ParallelContext) -> l
     config = chunks[0].config
     ddp_config = build_ddp_config(run)
     options = read_options(run)
-    captures = choose_modules(options) == "own" and read_adapter(run) is None and graphs.prepare_graphs(run, chunks, options)
+    fuses = choose_modules(options) == "own" and read_adapter(run) is None and config.variant is None
+    captures = fuses and graphs.prepare_graphs(run, chunks, options)
     is_half = precision.bf16 or precision.fp16
     inner = [Float16Module(config, chunk) if is_half else chunk for chunk in chunks]
     wrapped = [
@@ -156,8 +157,10 @@ def _build_chunk(run: RunConfig, config: Any, context: ParallelContext, options:
     from megatron.core.models.gpt import GPTModel
 
     from autorecipe.engine.modules.spec import block_spec, prediction_spec
+    from autorecipe.engine.modules.variants import adapt_model
 
-    modules = choose_modules(options)
+    variant = config.variant
+    modules = choose_modules(options) if variant is None else "own"
     is_first = context.is_first_stage and stage in (None, 0)
     is_last = context.is_last_stage and stage in (None, context.layout.vp - 1)
 
@@ -165,7 +168,8 @@ def _build_chunk(run: RunConfig, config: Any, context: ParallelContext, options:
         value = run.get(f"model.{name}", None)
         return default if value is None else value
 
-    return GPTModel(
+    bases = None if variant is None else variant.rotary_bases
+    model = GPTModel(
         config=config,
         transformer_layer_spec=block_spec(config, modules, stage),
         vocab_size=padded_vocab_size(run, context.layout.tp),
@@ -177,12 +181,15 @@ def _build_chunk(run: RunConfig, config: Any, context: ParallelContext, options:
         share_embeddings_and_output_weights=read("share_embeddings_and_output_weights", True),
         position_embedding_type=read("position_embedding_type", "learned_absolute"),
         rotary_percent=read("rotary_percent", 1.0),
-        rotary_base=read("rotary_base", 10000),
+        rotary_base=read("rotary_base", 10000) if bases is None else bases[1],
         rope_scaling=read("rope_scaling", False),
-        rope_scaling_factor=read("rope_scaling_factor", 1.0),
+        rope_scaling_factor=read("rope_scaling_factor", 1.0) if bases is None else 1.0,
         scatter_embedding_sequence_parallel=read("scatter_embedding_sequence_parallel", True),
         seq_len_interpolation_factor=read("seq_len_interpolation_factor", None),
         mtp_block_spec=prediction_spec(config, modules, stage),
         pg_collection=context.groups,
         vp_stage=stage,
     )
+    if variant is not None:
+        adapt_model(model, variant)
+    return model

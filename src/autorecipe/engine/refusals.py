@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from autorecipe.config.variants import variant_names
 from autorecipe.config.views import view_layout
 from autorecipe.engine import compat, standin
 from autorecipe.engine.options import EngineOptions
@@ -216,7 +217,7 @@ def _experts_without_sequence_parallel(run: RunConfig) -> Problem | None:
 
 def _own_model_class(run: RunConfig) -> Problem | None:
     name = run.get("model._class", None)
-    if name in (None, "GPTModelProvider", "MLAModelProvider"):
+    if name in (None, "GPTModelProvider", "MLAModelProvider", *variant_names()):
         return None
     return _refuse("model", f"{name} builds a model of its own, beyond what its fields say")
 

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from autorecipe.config.layers import layer_of
+from autorecipe.config.variants import Variant, read_variant
 from autorecipe.config.views import moe_layer_pattern, view_layout
 from autorecipe.engine import compat, refusals
 from autorecipe.engine.options import EngineOptions, read_options
@@ -132,6 +133,7 @@ def build_transformer_config(run: RunConfig) -> Any:
     for name, value in plan.extras.items():
         setattr(config, name, value)
     config.attention_kernel = read_options(run).attention_kernel
+    config.variant = read_variant(run)
     return config
 
 
@@ -150,12 +152,16 @@ def plan_transformer(run: RunConfig) -> TransformerPlan:
     kind = MLATransformerConfig if latent else TransformerConfig
     known = {item.name: item for item in dataclasses.fields(kind)}
     problems: list[Problem] = []
+    variant = read_variant(run)
+    theirs = frozenset() if variant is None else variant.fields
     arguments: dict[str, Any] = {}
     extras: dict[str, Any] = {}
     adjustments: list[Adjustment] = []
     for path, value in run.values.items():
         name = path.removeprefix("model.")
-        if name == path or "." in name or name.startswith("_") or name in IRRELEVANT_FIELDS:
+        if name == path or "." in name or name.startswith("_") or name in IRRELEVANT_FIELDS or name in theirs:
+            continue
+        if name == "transformer_layer_spec" and variant is not None and _is_spec_of(variant, value):
             continue
         if name in known and not (name in BUILD_FIELDS and not latent):
             if not (value is None and _has_own_default(known[name])):
@@ -172,8 +178,14 @@ def plan_transformer(run: RunConfig) -> TransformerPlan:
     if problems:
         raise UsageError(problems)
     _complete(run, arguments)
+    if variant is not None:
+        arguments.update(variant.arguments)
     adjustments += _adjust(arguments, options)
     return TransformerPlan(latent=latent, arguments=arguments, extras=extras, adjustments=tuple(adjustments))
+
+
+def _is_spec_of(variant: Variant, value: Any) -> bool:
+    return variant.layer_spec is not None and str(value).rsplit(":", 1)[-1] == variant.layer_spec
 
 
 def _has_own_default(item: dataclasses.Field[Any]) -> bool:

@@ -19,6 +19,8 @@ class ModelShape:
         window_size: sliding-window attention as (left, right) or None.
         hybrid_layer_pattern: layer letters of a hybrid model (`M` Mamba, `*` attention, `-` MLP, `E` MoE), empty otherwise.
         mtp_num_layers: multi-token-prediction depths.
+        has_post_norms: whether attention and feed-forward layers are normalised once more before they are added (Gemma 2, 3).
+        norms_all_heads: whether query and key norms run over all heads at once (OLMoE).
     """
 
     num_layers: int
@@ -43,6 +45,9 @@ class ModelShape:
     softmax_type: str = "vanilla"
     window_size: tuple[int, int] | None = None
     window_attn_skip_freq: int | Sequence[int] | None = None
+    # What model classes of Megatron Bridge add (see `config.variants`).
+    has_post_norms: bool = False
+    norms_all_heads: bool = False
     # Multi-latent attention.
     multi_latent_attention: bool = False
     q_lora_rank: int | None = None

@@ -74,7 +74,8 @@ def count_parameters(shape: ModelShape) -> ParameterCount:
     + multi-token-prediction layers; of E experts a token meets k.
     Source: module constructors of Megatron-Core @ 0.19.2 (attention.py, multi_latent_attention.py, mlp.py, moe/, ssm/).
     Evidence: derived.
-    Error: none against 43 of 51 instantiated text models; Gemma 2 and 3 lack their extra norms (0.005 %), GLM 5 its sparse
+    Error: none against 43 of 51 instantiated text models; model cards do not name the class of Gemma 2 and 3, whose
+    extra norms are then not counted (0.005 %), GLM 5 lacks its sparse
     indexer (0.1 %), DeepSeek-V4 differs by 0.9 % (tests/unit/schema/test_parameters.py).
     """
     blocks = Counter(block for layer in layer_blocks(shape) for block in layer)
@@ -120,6 +121,10 @@ def norm_parameters(shape: ModelShape) -> int:
     return shape.hidden_size * _scales(shape)
 
 
+def _post_norm(shape: ModelShape) -> int:
+    return norm_parameters(shape) if shape.has_post_norms else 0
+
+
 def _scales(shape: ModelShape) -> int:
     return 2 if shape.normalization == "LayerNorm" else 1
 
@@ -161,11 +166,13 @@ def _attention(shape: ModelShape) -> BlockParameters:
     qkv = q * (2 if shape.attention_output_gate else 1) + 2 * kv
     bias = qkv if shape.add_bias_linear or shape.add_qkv_bias else 0
     sinks = shape.num_attention_heads if shape.softmax_type == "learnable" else 0
-    channel_norms = 2 * shape.kv_channels if shape.qk_layernorm else 0
+    # Norms per head are on every rank; those over all heads are split with the heads.
+    channel_norms = 2 * shape.kv_channels if shape.qk_layernorm and not shape.norms_all_heads else 0
+    head_norms = q + kv if shape.norms_all_heads else 0
     matrix = h * qkv + q * h
     return BlockParameters(
-        sharded=matrix + bias + sinks,
-        replicated=norm_parameters(shape) + channel_norms + (h if shape.add_bias_linear else 0),
+        sharded=matrix + bias + sinks + head_norms,
+        replicated=norm_parameters(shape) + _post_norm(shape) + channel_norms + (h if shape.add_bias_linear else 0),
         matrix=matrix,
     )
 
@@ -188,7 +195,7 @@ def _mlp(shape: ModelShape) -> BlockParameters:
     bias = shape.add_bias_linear
     return BlockParameters(
         sharded=matrix + (gates * f if bias else 0),
-        replicated=norm_parameters(shape) + (h if bias else 0),
+        replicated=norm_parameters(shape) + _post_norm(shape) + (h if bias else 0),
         matrix=matrix,
     )
 

@@ -266,6 +266,11 @@ ARCHITECTURES = [
     case("learned softmax sinks, TP 2, SP", 2, both={"softmax_type": "learnable"}, tp=2, sp=True),
     case("learned softmax sinks, CP 2", 2, both={"softmax_type": "learnable", "window_size": [6, 0]}, cp=2),
     case("learned softmax sinks, CP 2, exchanged heads", 2, both={"softmax_type": "learnable"}, cp=2, cp_comm_type="a2a"),
+    case("Gemma 2 (soft caps, norms after layers, windows), TP 2, SP", 2, both=models.GEMMA2, tp=2, sp=True),
+    case("Gemma 2, packed rows", 1, packed=True, packed_reference=False, both={**models.GEMMA2, "train__micro_batch_size": 2}),
+    case("Gemma 3 (two rotary bases, norms after layers), PP 2", 2, both=models.GEMMA3, pp=2),
+    case("Gemma 3, CP 2", 2, both=models.GEMMA3, cp=2),
+    case("norms over all heads (OLMoE), TP 2, SP", 2, both={"_class": "OlMoEModelProvider", "qk_layernorm": True}, tp=2, sp=True),
     case("fused SwiGLU, TP 2", 2, both={"bias_activation_fusion": True}, tp=2),
 ]
 

@@ -73,6 +73,27 @@ DEEPSEEK = {
     "mtp_num_layers": 1,
     "mtp_loss_scaling_factor": 0.1,
 }
+GEMMA2 = {
+    "_class": "Gemma2ModelProvider",
+    "activation_func": "megatron.core.activations:fast_gelu",
+    # Weights are drawn around 1: norms that add another 1 would double what passes, and amplify rounding tenfold.
+    "layernorm_zero_centered_gamma": False,
+    "share_embeddings_and_output_weights": True,
+    "window_size": [6, 0],
+    "query_pre_attn_scalar": 24,
+    "attn_logit_softcapping": 2.0,
+    "final_logit_softcapping": 3.0,
+}
+GEMMA3 = {
+    **{name: value for name, value in GEMMA2.items() if "soft" not in name and "pre_attn" not in name},
+    "_class": "Gemma3ModelProvider",
+    "qk_layernorm": True,
+    "window_size": 7,
+    "interleaved_attn_pattern": [1, 1],
+    "rotary_base": [100, 10000],
+    "rope_scaling_factor": 2.0,
+    "softmax_scale": 0.3,
+}
 # Pipelines need more layers to cut.
 DEEP = {"deepseek": {"num_layers": 4, "moe_layer_freq": [0, 1, 1, 1]}}
 FAMILIES = {"dense": DENSE, "classic": CLASSIC, "moe": MOE, "latent": LATENT, "deepseek": DEEPSEEK}

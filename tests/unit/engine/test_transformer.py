@@ -91,8 +91,8 @@ def test_a_standard_layer_specification_passes_also_as_a_partial():
 
 
 def test_a_provider_with_a_model_of_its_own_is_refused():
-    (problem,) = refusals_of(make_run(_class="GemmaModelProvider"))
-    assert "GemmaModelProvider" in problem.message
+    (problem,) = refusals_of(make_run(_class="Gemma4DenseProvider"))
+    assert "Gemma4DenseProvider" in problem.message
 
 
 def test_experts_with_biases_must_be_grouped_and_whole():

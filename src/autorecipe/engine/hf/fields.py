@@ -15,7 +15,14 @@ HARMLESS = frozenset(
         *("id2label", "label2id", "num_labels", "problem_type", "task_specific_params", "finetuning_task", "_commit_hash"),
         # tokens and generation
         *("bos_token_id", "eos_token_id", "pad_token_id", "sep_token_id", "decoder_start_token_id", "unk_token_id"),
-        *("use_cache", "output_attentions", "output_hidden_states", "return_dict", "chunk_size_feed_forward"),
+        *(
+            "use_cache",
+            "cache_implementation",
+            "output_attentions",
+            "output_hidden_states",
+            "return_dict",
+            "chunk_size_feed_forward",
+        ),
         # training only
         *("attention_dropout", "resid_pdrop", "embd_pdrop", "initializer_range", "pretraining_tp", "ep_size"),
         *("output_router_logits", "router_aux_loss_coef", "router_jitter_noise", "aux_loss_alpha", "seq_aux"),

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autorecipe.engine.hf.families import dense, gpt_oss, latent, mixture
+from autorecipe.engine.hf.families import dense, gemma, gpt_oss, latent, mixture
 from autorecipe.engine.hf.families.parts import Description
 from autorecipe.engine.hf.fields import Fields
 from autorecipe.engine.hf.pieces import Piece
@@ -22,16 +22,13 @@ FAMILIES: Mapping[str, Callable[[Fields], Description]] = {
     **mixture.FAMILIES,
     **latent.FAMILIES,
     **gpt_oss.FAMILIES,
+    **gemma.FAMILIES,
 }
 """`model_type` -> what reads its configuration."""
 
 MISSING: Mapping[str, str] = {
-    "gemma": "embeddings that are multiplied by the root of the width",
-    "gemma2": "soft caps on attention scores and logits, and norms after attention and feed-forward layers",
-    "gemma3_text": "norms after attention and feed-forward layers, and two rotary bases",
-    "gemma3": "a vision tower, norms after attention and feed-forward layers, and two rotary bases",
+    "gemma3": "a vision tower",
     "mistral3": "a vision tower",
-    "olmoe": "query and key norms over all heads at once",
     "qwen3_next": "linear attention",
 }
 """`model_type` -> what its models need and this engine does not build."""

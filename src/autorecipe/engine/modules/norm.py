@@ -43,6 +43,8 @@ class Norm(torch.nn.Module):
             return self._forward_fused(x)
         weight = self.weight + 1 if self.is_zero_centered else self.weight
         if self.is_rms:
+            if self.is_zero_centered and x.dtype != torch.float32:  # half precision rounds small weights away beside 1
+                return F.rms_norm(x.float(), self.shape, self.weight.float() + 1, self.eps).to(x.dtype)
             return F.rms_norm(x, self.shape, weight, self.eps)
         return F.layer_norm(x, self.shape, weight, self.bias, self.eps)
 

@@ -30,6 +30,7 @@ from autorecipe.engine.modules.attention import SdpaAttention
 from autorecipe.engine.modules.experts import ColumnGroupedLinear, RowGroupedLinear
 from autorecipe.engine.modules.latent import DuplicatedLinear, LatentAttention, accept_duplicated_linear
 from autorecipe.engine.modules.norm import Norm
+from autorecipe.engine.modules.variants import AllHeadsNorm, NormedResidual, RotaryByWindow
 
 
 class OwnProvider(LocalSpecProvider):
@@ -116,38 +117,51 @@ def _layer_spec(config: Any, provider: Any, *, num_experts: int | None) -> Modul
     keys = {"input_layernorm.": "self_attention.linear_qkv.layer_norm_"} if not config.multi_latent_attention else {}
     if num_experts is None and not config.multi_latent_attention:
         keys["pre_mlp_layernorm."] = "mlp.linear_fc1.layer_norm_"
+    add: Any = get_bias_dropout_add
+    if config.variant is not None and config.variant.has_post_norms:
+        add = ModuleSpec(module=NormedResidual, params={"config": config})
+        keys |= {"self_attn_bda.norm.": "self_attention.linear_proj.post_layernorm."}
+        keys |= {"mlp_bda.norm.": "mlp.linear_fc2.post_layernorm."}
     return ModuleSpec(
         module=TransformerLayer,
         submodules=TransformerLayerSubmodules(
             input_layernorm=norm,
             self_attention=attention,
-            self_attn_bda=get_bias_dropout_add,
+            self_attn_bda=add,
             pre_mlp_layernorm=norm,
             mlp=mlp,
-            mlp_bda=get_bias_dropout_add,
+            mlp_bda=add,
             sharded_state_dict_keys_map=keys,
         ),
     )
 
 
 def _attention_spec(config: Any, provider: Any) -> ModuleSpec:
-    if config.qk_l2_norm:
-        qk_norm: Any = L2Norm
-    elif config.qk_layernorm:
-        qk_norm = provider.layer_norm(rms_norm=config.normalization == "RMSNorm", for_qk=True)
+    variant = config.variant
+    if variant is not None and variant.norms_all_heads:
+        counts = (config.num_attention_heads, config.num_query_groups)
+        norms: Any = [ModuleSpec(module=AllHeadsNorm, params={"heads": count}) for count in counts]
     else:
-        qk_norm = IdentityOp
+        norms = [_head_norm(config, provider)] * 2
     return ModuleSpec(
-        module=SelfAttention,
+        module=RotaryByWindow if variant is not None and variant.rotary_bases is not None else SelfAttention,
         params={"attn_mask_type": AttnMaskType.causal},
         submodules=SelfAttentionSubmodules(
             linear_qkv=provider.column_parallel_linear(),
             core_attention=provider.core_attention(),
             linear_proj=provider.row_parallel_linear(),
-            q_layernorm=qk_norm,
-            k_layernorm=qk_norm,
+            q_layernorm=norms[0],
+            k_layernorm=norms[1],
         ),
     )
+
+
+def _head_norm(config: Any, provider: Any) -> Any:
+    if config.qk_l2_norm:
+        return L2Norm
+    if config.qk_layernorm:
+        return provider.layer_norm(rms_norm=config.normalization == "RMSNorm", for_qk=True)
+    return IdentityOp
 
 
 def _latent_spec(config: Any, provider: Any) -> ModuleSpec:

@@ -1,4 +1,4 @@
-"""Mixtures of experts with grouped-query attention: Qwen3-MoE, Mixtral."""
+"""Mixtures of experts with grouped-query attention: Qwen3-MoE, Mixtral, OLMoE."""
 
 from __future__ import annotations
 
@@ -78,6 +78,20 @@ def describe_mixtral(fields: Fields) -> Description:
     return _finish(fields, values, heads_norms=False, experts=experts, width=width)
 
 
+def describe_olmoe(fields: Fields) -> Description:
+    """Read OLMoE: a mixture in every layer, query and key norms over all heads at once."""
+    values, heads = read_base(fields), read_heads(fields)
+    width = fields.size("intermediate_size")
+    values |= {**read_attention(fields, heads), "_class": "OlMoEModelProvider", "qk_layernorm": True, "ffn_hidden_size": width}
+    values |= read_positions(fields, take_rope(fields))
+    experts = fields.size("num_experts", fields.take("num_local_experts"))
+    values |= read_mixture(fields, experts=experts, topk=fields.size("num_experts_per_tok"), width=width)
+    fields.expect("hidden_act", "silu")
+    fields.expect("attention_bias", False)
+    fields.expect("clip_qkv", why="Megatron-Core does not clip queries, keys and values")
+    return _finish(fields, values, heads_norms=True, experts=experts, width=width)
+
+
 def _finish(fields: Fields, values: dict[str, Any], *, heads_norms: bool, experts: int, width: int) -> Description:
     heads = read_heads(fields)
     is_mixtral = fields.family == "mixtral"
@@ -92,4 +106,8 @@ def _finish(fields: Fields, values: dict[str, Any], *, heads_norms: bool, expert
     return Description(values=values, pieces=[*pieces, *output_pieces(values)])
 
 
-FAMILIES: Mapping[str, Callable[[Fields], Description]] = {"qwen3_moe": describe_qwen3_moe, "mixtral": describe_mixtral}
+FAMILIES: Mapping[str, Callable[[Fields], Description]] = {
+    "qwen3_moe": describe_qwen3_moe,
+    "mixtral": describe_mixtral,
+    "olmoe": describe_olmoe,
+}

@@ -56,14 +56,19 @@ class Heads:
         return self.count * self.width, self.groups * self.width, self.groups * self.width
 
 
-def read_heads(fields: Fields) -> Heads:
-    """Read the sizes of attention."""
+def read_heads(fields: Fields, *, width: int | None = None) -> Heads:
+    """Read the sizes of attention.
+
+    Args:
+        fields: of the model.
+        width: of a head where the file has no `head_dim`; its share of the hidden size where None.
+    """
     hidden, count = fields.size("hidden_size"), fields.size("num_attention_heads")
     return Heads(
         hidden=hidden,
         count=count,
         groups=fields.size("num_key_value_heads", count),
-        width=fields.size("head_dim", max(hidden // count, 1)),
+        width=fields.size("head_dim", max(hidden // count, 1) if width is None else width),
     )
 
 
