@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -311,7 +312,7 @@ def render_report(report: ParityReport, console: Console) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    from autorecipe.parity.sparkline import draw_sparkline
+    from autorecipe.parity.sparkline import average_columns, draw_sparkline
     from autorecipe.schema.parity import LOSS
 
     style = "bold green" if report.verdict.holds else "bold red"
@@ -340,10 +341,11 @@ def render_report(report: ParityReport, console: Console) -> None:
         console.print(table)
     losses = next((entry for entry in report.series if entry.metric == LOSS), None)
     if losses is not None:
-        values = [value for point in losses.points for value in (point.reference, point.candidate) if value == value]
+        sides = [[p.reference for p in losses.points], [p.candidate for p in losses.points]]
+        values = [mean for side in sides for mean in average_columns(side) if math.isfinite(mean)]
         low, high = min(values, default=0.0), max(values, default=1.0)
-        console.print(Text(f"reference   {draw_sparkline([p.reference for p in losses.points], low=low, high=high)}"))
-        console.print(Text(f"candidate   {draw_sparkline([p.candidate for p in losses.points], low=low, high=high)}"))
+        for name, side in zip(("reference", "candidate"), sides, strict=True):
+            console.print(Text(f"{name}    {draw_sparkline(side, low=low, high=high)}"))
         gaps = [abs(point.difference) for point in losses.points]
         console.print(Text(f"|difference| {draw_sparkline(gaps, low=0.0)}  up to {losses.max_difference:.3g}"))
         if len(losses.points) <= 20:

@@ -78,7 +78,7 @@ def compare_logs(
     reference, candidate = _limit(reference, options), _limit(candidate, options)
     reference_repeats = [_undo(_limit(log, options)) for log in reference_repeats]
     candidate_repeats = [_undo(_limit(log, options)) for log in candidate_repeats]
-    precision, reason = _precision(reference, candidate, options.precision)
+    precision, reason = choose_precision(reference, candidate, options.precision)
     tokens = reference.tokens_per_step or candidate.tokens_per_step or DEFAULT_TOKENS_PER_STEP
     factor = OTHER_ARITHMETIC if _arithmetic_differs(reference, candidate, options) else SAME_ARITHMETIC
     plain = RoundingModel(precision, tokens, factor=factor)
@@ -91,7 +91,7 @@ def compare_logs(
     series = tuple(
         entry for metric in COMPARED_METRICS if (entry := _compare_series(metric, reference, candidate, model)) is not None
     )
-    notes = [*reference.notes, *candidate.notes]
+    notes = [*reference.notes, *candidate.notes, *_unshared(reference, candidate)]
     for log in (reference, candidate):
         notes.append(f"{log.name}: {log.framework.value} ({log.framework_reason})")
     tolerance = ToleranceModel(
@@ -209,7 +209,8 @@ def _agrees_at(number: int, one: TrainingLog, other: TrainingLog, model: Roundin
     return tolerance is not None and abs(left[number].value - right[number].value) <= tolerance
 
 
-def _precision(one: TrainingLog, other: TrainingLog, given: Precision | None) -> tuple[Precision, str]:
+def choose_precision(one: TrainingLog, other: TrainingLog, given: Precision | None) -> tuple[Precision, str]:
+    """Return the arithmetic that a comparison assumes, and why: the given one, or the coarser of what the headers state."""
     if given is not None:
         return given, "given"
     known = [log.precision for log in (one, other) if log.precision is not None]
@@ -287,7 +288,8 @@ def _judge(
         )
     losses = next((entry for entry in series if entry.metric == LOSS), None)
     if losses is None:
-        return Verdict.INCOMPLETE, "the logs share no iteration with an lm loss", notes
+        spans = "; ".join(f"{log.name} has {_span(log)}" for log in (reference, candidate))
+        return Verdict.INCOMPLETE, f"the logs share no iteration with an lm loss: {spans}", notes
     count = len(losses.points)
     diverged = [entry for entry in series if entry.first_divergence is not None]
     if diverged:
@@ -296,7 +298,10 @@ def _judge(
             f"lm loss differs from iteration {losses.first_divergence}" if losses.first_divergence else "lm loss agrees so far"
         )
         lead = "" if first is losses else f"{first.metric} differs from iteration {first.first_divergence}, "
-        return Verdict.BROKEN, f"parity is broken: {lead}{loss_part} (largest difference {losses.max_difference:.3g})", notes
+        largest = f"largest difference {losses.max_difference:.3g}"
+        if not all(math.isfinite(point.difference) for point in losses.points):
+            largest += " where both are numbers"
+        return Verdict.BROKEN, f"parity is broken: {lead}{loss_part} ({largest})", notes
     missing = [note for log in (reference, candidate) if (note := _unfinished(log, options)) is not None]
     if missing and not options.allow_incomplete:
         return Verdict.INCOMPLETE, f"{count} iterations agree, but {'; '.join(missing)}", notes
@@ -321,6 +326,22 @@ def _judge(
             )
         return Verdict.WITHIN_ROUNDING, _within(losses, "rounding"), notes
     return Verdict.WITHIN_SPREAD, _within(losses, "the measured run-to-run spread"), notes
+
+
+def _span(log: TrainingLog) -> str:
+    numbers = list(log.series(LOSS))
+    return f"iterations {numbers[0]} to {numbers[-1]}" if numbers else f"no {LOSS}"
+
+
+def _unshared(one: TrainingLog, other: TrainingLog) -> list[str]:
+    """Say which iterations only one log has, those after the other's end apart: that one is incomplete, and says so."""
+    found = []
+    for log, without in ((one, other), (other, one)):
+        known = without.series(LOSS)
+        lone = [number for number in log.series(LOSS) if number not in known and known and number <= max(known)]
+        if lone:
+            found.append(f"{len(lone)} iterations from {lone[0]} to {lone[-1]} are in {log.name} alone: they were not compared")
+    return found
 
 
 def _within(losses: SeriesComparison, what: str) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from autorecipe.schema.parity import GRAD_NORM, LEARNING_RATE, LOSS, SAMPLES, Divergence, Onset, SeriesComparison
+from autorecipe.schema.parity import GRAD_NORM, LEARNING_RATE, LOSS, SAMPLES, Divergence, Onset, Point, SeriesComparison
 
 _JUMP_FACTOR = 4.0
 
@@ -48,7 +48,23 @@ def diagnose(series: Sequence[SeriesComparison], *, first_of_run: bool) -> Diver
         return _blame_learning_rate(by_metric[LEARNING_RATE], loss_start, onset)
     if loss_start is None:
         return _blame_gradient(by_metric, earliest, onset, starts)
+    point = next(point for point in by_metric[LOSS].points if point.iteration == loss_start)
+    if not math.isfinite(point.difference):
+        return _blame_overflow(point, onset)
     return _blame_training(by_metric, loss_start, onset, starts, first_of_run=first_of_run)
+
+
+def _blame_overflow(point: Point, onset: Onset) -> Divergence:
+    side = "reference" if not math.isfinite(point.reference) else "candidate"
+    value = point.reference if side == "reference" else point.candidate
+    return Divergence(
+        metric=LOSS,
+        iteration=point.iteration,
+        onset=onset,
+        cause=f"the {side}'s loss is {value} at iteration {point.iteration}: an overflow, a broken kernel or bad data on "
+        "that side, not rounding",
+        next_step="look at that side's gradient norms and skipped iterations before it; rerun it in fp32",
+    )
 
 
 def _onset(series: SeriesComparison, starts: Mapping[str, int], *, first_of_run: bool) -> Onset:
@@ -65,7 +81,11 @@ def _onset(series: SeriesComparison, starts: Mapping[str, int], *, first_of_run:
     here = abs(points[position].difference)
     before = [abs(point.difference) for point in points[:position]]
     floor = max(max(before), points[position].tolerance / 8)
-    return Onset.JUMP if not math.isfinite(here) or here >= _JUMP_FACTOR * floor else Onset.GROWTH
+    if not math.isfinite(here):
+        return Onset.JUMP
+    # A jump is as large at once as it stays; what grows further from there only became visible.
+    later = max((abs(point.difference) for point in points[position:] if math.isfinite(point.difference)), default=here)
+    return Onset.JUMP if here >= _JUMP_FACTOR * floor and here >= later / _JUMP_FACTOR else Onset.GROWTH
 
 
 def _blame_learning_rate(rates: SeriesComparison, loss_start: int | None, onset: Onset) -> Divergence:
@@ -160,16 +180,19 @@ def _blame_training(
         cause = (
             "two iterations agree and the third does not: what the first update hides and the second shows, Adam's betas "
             "first (bias correction"
-            " removes them from the first update)"
+            " removes them from the first update), or what is small, such as epsilon"
         )
-        step = "compare optimizer.adam_beta1 and optimizer.adam_beta2"
+        step = "compare optimizer.adam_beta1, optimizer.adam_beta2 and optimizer.adam_eps"
     elif onset is Onset.JUMP:
         cause = (
             "the difference jumps: an event at this iteration (a data file or epoch boundary, a skipped or nan iteration, "
             "a resume, a loss-scale"
-            " change, a curriculum or batch-size step)"
+            " change, a curriculum or batch-size step, gradients that pass the clipping threshold)"
         )
-        step = "look at the data position and at skipped or nan iterations around it"
+        step = (
+            "look at the data position, at skipped or nan iterations around it, and at the gradient norm against "
+            "optimizer.clip_grad"
+        )
     else:
         cause = (
             "the difference builds up: a small error in every update (Adam's betas, weight decay, gradient or "

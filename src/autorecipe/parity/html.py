@@ -74,8 +74,23 @@ def _render_table(points: Sequence[Point]) -> str:
     return f"<table>{head}{rows}</table>"
 
 
+def _thin(points: Sequence[Point]) -> Sequence[Point]:
+    """Return what a curve of this width can show: of each column the lowest and the highest point of both sides."""
+    if len(points) <= 4 * _WIDTH:
+        return points
+    kept: set[int] = {0, len(points) - 1}
+    for column in range(_WIDTH):
+        places = range(column * len(points) // _WIDTH, (column + 1) * len(points) // _WIDTH)
+        for values in ({at: points[at].reference for at in places}, {at: points[at].candidate for at in places}):
+            known = {at: value for at, value in values.items() if math.isfinite(value)}
+            if known:
+                kept |= {min(known, key=known.__getitem__), max(known, key=known.__getitem__)}
+    return [points[place] for place in sorted(kept)]
+
+
 def _render_curve(entry: SeriesComparison) -> str:
-    values = [v for p in entry.points for v in (p.reference, p.candidate) if math.isfinite(v)]
+    shown = _thin(entry.points)
+    values = [v for p in shown for v in (p.reference, p.candidate) if math.isfinite(v)]
     if not values:
         return ""
     low, high = min(values), max(values)
@@ -87,13 +102,13 @@ def _render_curve(entry: SeriesComparison) -> str:
         spots = [
             f"{_MARGIN + (p.iteration - first) / width * (_WIDTH - 2 * _MARGIN):.1f},"
             f"{_HEIGHT - _MARGIN - (value - low) / span * (_HEIGHT - 2 * _MARGIN):.1f}"
-            for p, value in zip(entry.points, side, strict=True)
+            for p, value in zip(shown, side, strict=True)
             if math.isfinite(value)
         ]
         return " ".join(spots)
 
-    reference = path([p.reference for p in entry.points])
-    candidate = path([p.candidate for p in entry.points])
+    reference = path([p.reference for p in shown])
+    candidate = path([p.candidate for p in shown])
     labels = (
         f"<text x='4' y='{_MARGIN}' font-size='12' fill='currentColor'>{high:.4g}</text>"
         f"<text x='4' y='{_HEIGHT - _MARGIN}' font-size='12' fill='currentColor'>{low:.4g}</text>"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import re
-from decimal import Decimal, InvalidOperation
+from functools import lru_cache
 
 from autorecipe.schema.parity import GRAD_NORM, LEARNING_RATE, LOSS, SAMPLES, Reading
 
@@ -28,9 +29,13 @@ _ALIASES = {
 }
 _CANONICAL = {alias: name for name, aliases in _ALIASES.items() for alias in aliases}
 
-_NUMBER = re.compile(r"[-+]?(?:nan|inf|infinity|(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)", re.IGNORECASE)
+_NUMBER = re.compile(
+    r"[-+]?(?:nan|inf|infinity|(?P<digits>\d+(?:\.(?P<fraction>\d*))?|\.(?P<only>\d+))(?:e(?P<exponent>[-+]?\d+))?)",
+    re.IGNORECASE,
+)
 
 
+@lru_cache(maxsize=1024)
 def canonical_metric(name: str) -> str:
     """Return the one spelling of a metric; names that are not known keep theirs, in lower case."""
     folded = " ".join(name.strip().lower().split())
@@ -46,16 +51,13 @@ def parse_reading(text: str) -> Reading | None:
     Returns:
         value and resolution (1e-5, 1e-3, 0, 0 for these), or None where the text is not one number.
     """
-    text = text.strip()
-    if not _NUMBER.fullmatch(text):
+    found = _NUMBER.fullmatch(text.strip())
+    if found is None:
         return None
-    value = float(text)
-    if value != value or value in (float("inf"), float("-inf")):
+    value = float(found[0])
+    if found["digits"] is None or not math.isfinite(value):
         return Reading(value=value)
-    try:
-        exponent = Decimal(text).as_tuple().exponent
-    except InvalidOperation:
-        return None
-    assert isinstance(exponent, int)
-    is_integer = re.fullmatch(r"[-+]?\d+", text) is not None
-    return Reading(value=value, resolution=0.0 if is_integer else 10.0**exponent)
+    fraction, exponent = found["fraction"] if found["only"] is None else found["only"], found["exponent"]
+    if fraction is None and exponent is None:
+        return Reading(value=value)  # an integer is exact
+    return Reading(value=value, resolution=10.0 ** (int(exponent or 0) - len(fraction or "")))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 from pathlib import Path
 
@@ -26,7 +27,11 @@ def load_logs(paths: list[Path]) -> list[TrainingLog]:
             problems.append(Problem(code="no-such-log", path=str(path), message="no such file or folder"))
             continue
         log = load_log(path)
-        if log is None or not log.steps:
+        if log is None:
+            message = "is a folder without TensorBoard event files"
+            problems.append(Problem(code="empty-log", path=str(path), message=message, hint="give the log file itself"))
+            continue
+        if not log.steps:
             problems.append(
                 Problem(
                     code="empty-log",
@@ -50,5 +55,6 @@ def load_log(path: Path) -> TrainingLog | None:
     raw = path.read_bytes()
     if raw[:2] == b"\x1f\x8b":
         raw = gzip.decompress(raw)
-    text = raw.decode("utf-8", errors="replace")
+    wide = raw[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)  # what PowerShell writes
+    text = raw.decode("utf-16" if wide else "utf-8-sig", errors="replace")
     return parse_json_lines(text, name=str(path)) if looks_like_json_lines(text) else parse_text_log(text, name=str(path))

@@ -8,6 +8,14 @@ from collections.abc import Sequence
 _BARS = "▁▂▃▄▅▆▇█"
 
 
+def average_columns(values: Sequence[float], *, width: int = 48) -> list[float]:
+    """Return what the bars of a sparkline stand for: the values, or their means by column where there are more than columns."""
+    count = len(values)
+    columns = min(width, count)
+    groups = [values[position * count // columns : (position + 1) * count // columns] for position in range(columns)]
+    return [sum(group) / len(group) for group in groups]
+
+
 def draw_sparkline(values: Sequence[float], *, width: int = 48, low: float | None = None, high: float | None = None) -> str:
     """Draw values as bars of eight heights; more values than columns are averaged by column, what is not finite is `!`.
 
@@ -17,12 +25,10 @@ def draw_sparkline(values: Sequence[float], *, width: int = 48, low: float | Non
         low: value of the lowest bar; None takes the smallest value.
         high: value of the highest bar; None takes the largest value.
     """
-    count = len(values)
-    if not count:
+    means = average_columns(values, width=width)
+    columns = len(means)
+    if not columns:
         return ""
-    columns = min(width, count)
-    groups = [values[position * count // columns : (position + 1) * count // columns] for position in range(columns)]
-    means = [sum(group) / len(group) for group in groups]
     finite = [value for value in means if math.isfinite(value)]
     if not finite:
         return "!" * columns

@@ -59,7 +59,7 @@ def parse_text_log(text: str, *, name: str) -> TrainingLog:
         known = steps.get(line.number)
         if known is None:
             steps[line.number], origins[line.number] = line.metrics, line.origin
-        elif origins[line.number] != line.origin:
+        elif origins[line.number] != line.origin or (line.number == previous and line.metrics == known):
             repeated += 1
             conflicting += _conflict(known, line.metrics)
             steps[line.number] = {**line.metrics, **known}
@@ -69,7 +69,9 @@ def parse_text_log(text: str, *, name: str) -> TrainingLog:
             steps[line.number] = line.metrics
         previous = line.number
     if repeated:
-        notes.append(f"{repeated} lines repeat an iteration under another rank's prefix; the first rank that reports one is used")
+        notes.append(
+            f"{repeated} lines repeat an iteration, as ranks that print the same do; the first rank that reports one is used"
+        )
     if conflicting:
         notes.append(f"{conflicting} of them report other numbers than the first rank")
     if restarts:

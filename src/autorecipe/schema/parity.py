@@ -92,7 +92,7 @@ class TrainingLog:
 
     def series(self, metric: str) -> dict[int, Reading]:
         """Return the readings of one metric by iteration, in order."""
-        return {number: row[metric] for number, row in sorted(self.steps.items()) if metric in row}
+        return {number: row[metric] for number in sorted(self.steps) if metric in (row := self.steps[number])}
 
 
 class Verdict(enum.StrEnum):

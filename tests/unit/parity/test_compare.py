@@ -246,3 +246,28 @@ def test_only_what_acts_makes_another_architecture(grouped: str, experts: str, m
     report = compare_logs(mlm, bridge)
     assert (report.verdict is Verdict.NOT_COMPARABLE) == bool(reason)
     assert reason in report.summary
+
+
+def test_a_loss_that_is_no_number_is_the_cause_by_itself() -> None:
+    bad = [*CURVE[:5], float("nan"), *CURVE[6:]]
+    report = compare_logs(log_of(CURVE, head=BF16), log_of(bad, head=BF16))
+    assert report.divergence is not None
+    assert "the candidate's loss is nan at iteration 6" in report.divergence.cause
+    assert "where both are numbers" in report.summary
+
+
+def test_iterations_of_one_log_alone_are_said() -> None:
+    whole = log_of(CURVE, head=BF16)
+    later = dataclasses.replace(whole, name="later", steps={n: row for n, row in whole.steps.items() if n > 4})
+    report = compare_logs(whole, later)
+    assert report.verdict is Verdict.IDENTICAL
+    assert any("4 iterations from 1 to 4 are in made alone" in note for note in report.notes)
+    none = dataclasses.replace(whole, name="none", steps={n + 100: row for n, row in whole.steps.items()})
+    assert "made has iterations 1 to 10; none has iterations 101 to 110" in compare_logs(whole, none).summary
+
+
+def test_two_ranks_in_one_line_are_no_restart() -> None:
+    rows = render(CURVE, head=BF16).splitlines()
+    glued = parse_text_log("\n".join([rows[0], *(row + row for row in rows[1:])]) + "\n", name="glued")
+    assert not any("restart" in note for note in glued.notes)
+    assert len(glued.steps) == 10

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from autorecipe.api.parity import compare_log_files
+from autorecipe.errors import UsageError
 from autorecipe.parity.compare import CompareOptions
 from autorecipe.schema.parity import Onset, ParityReport, Verdict
 
@@ -72,3 +73,41 @@ def test_dropout_shows_at_once_and_a_wrong_beta_builds_up(golden: Path) -> None:
     assert beta is not None
     assert dropout.onset is Onset.FIRST_ITERATION
     assert beta.onset is Onset.GROWTH
+
+
+def logs(golden: Path, *names: str) -> list[Path]:
+    return [golden / f"gpt_2l256h_bf16__core_{name}.log" for name in names]
+
+
+def test_a_spread_that_was_measured_decides_and_hides_no_fault(golden: Path) -> None:
+    """Micro batch 1 and TP 2 are further runs of the same training: they differ as far as rounding takes them."""
+    reference, micro, tensor, fault = logs(golden, "reference", "true_micro_batch_1", "true_tensor_parallel_2", "fault_beta2")
+    (report,) = compare_log_files([reference, tensor], reference_repeats=[micro])
+    assert report.verdict is Verdict.WITHIN_ROUNDING
+    assert report.tolerance is not None and report.tolerance.spread is not None
+    assert report.tolerance.spread_runs == 2
+    assert 1e-5 < report.tolerance.spread < 2e-3
+    (report,) = compare_log_files([reference, fault], reference_repeats=[micro, tensor], use_settings=False)
+    assert report.verdict is Verdict.BROKEN
+
+
+@pytest.mark.parametrize(
+    ("repeat", "reason"),
+    [
+        ("fault_seed", r"lm loss is .* at iteration 1"),
+        ("fault_dropout", r"lm loss is .* at iteration 1"),
+        ("fault_schedule", "learning rate is"),
+        ("fault_beta2", r"optimizer\.adam_beta2"),
+        ("reference", "given twice"),
+    ],
+)
+def test_a_run_of_something_else_measures_no_spread(golden: Path, repeat: str, reason: str) -> None:
+    reference, candidate, stranger = logs(golden, "reference", "true_tensor_parallel_2", repeat)
+    with pytest.raises(UsageError, match=reason):
+        compare_log_files([reference, candidate], reference_repeats=[stranger])
+
+
+def test_the_candidate_is_no_repeat_of_the_reference(golden: Path) -> None:
+    reference, fault = logs(golden, "reference", "fault_beta2")
+    with pytest.raises(UsageError, match="given twice"):
+        compare_log_files([reference, fault], reference_repeats=[fault])

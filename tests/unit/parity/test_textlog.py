@@ -77,7 +77,7 @@ def test_interleaved_ranks_count_once() -> None:
     text = "\n".join(line(number, prefix=f"[rank{rank}]:") for number in (1, 2) for rank in (1, 0)) + "\n"
     log = parse_text_log(text, name="x")
     assert list(log.steps) == [1, 2]
-    assert any("another rank" in note for note in log.notes)
+    assert any("ranks that print the same" in note for note in log.notes)
 
 
 def test_ranks_that_disagree_are_reported() -> None:
