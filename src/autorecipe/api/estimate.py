@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -163,8 +164,12 @@ def estimate_target_time(
         formula: which FLOPs count as work.
         tokens: token budget, or None.
         price: price of one GPU hour, or None.
+
+    Raises:
+        UsageError: a token budget that is not above zero, or a price below it.
     """
     inputs = target.inputs
+    _check_budget(tokens, price)
     time = estimate_time(
         inputs.shape,
         layout=inputs.layout,
@@ -189,6 +194,20 @@ def estimate_target_time(
             time, tokens=tokens, tokens_per_step=inputs.batch.tokens_per_step, gpus=target.world_size, price=price
         )
     return TimeReport(time=time, budget=budget)
+
+
+def _check_budget(tokens: float | None, price: float | None) -> None:
+    problems = []
+    if tokens is not None and not 0 < tokens < math.inf:
+        problems.append(
+            Problem(path="--tokens", message=f"{tokens:g} is no token budget", hint="use a number above 0: --tokens 1e12")
+        )
+    if price is not None and not 0 <= price < math.inf:
+        problems.append(Problem(path="--price", message=f"{price:g} is no price", hint="use a number from 0 on: --price 2.5"))
+    if price is not None and tokens is None:
+        problems.append(Problem(path="--price", message="needs a token budget", hint="add --tokens 1e12"))
+    if problems:
+        raise UsageError(problems)
 
 
 def trace_memory(target: EstimateTarget, closed: MemoryEstimate) -> MemoryEstimate:

@@ -81,6 +81,7 @@ def prepare_request(question: PlanQuestion) -> tuple[PlanRequest, RunConfig]:
     Raises:
         UsageError: unknown recipe, GPU or override; all problems of one kind at once.
     """
+    _check_sizes(question)
     cluster = make_cluster(question.gpu, question.num_gpus, question.gpus_per_node)
     base = _resolve(question, _overrides(question), cluster.gpu)
     inputs = read_inputs(base)
@@ -96,17 +97,34 @@ def prepare_request(question: PlanQuestion) -> tuple[PlanRequest, RunConfig]:
     return request, base
 
 
+def _check_sizes(question: PlanQuestion) -> None:
+    given = {
+        "--gpus-per-node": question.gpus_per_node,
+        "--seq-length": question.seq_length,
+        "--max-micro-batch-size": question.max_micro_batch_size,
+    }
+    problems = [
+        Problem(path=option, message=f"{size}; at least 1 is needed", hint=f"leave out {option}, or give a number from 1 on")
+        for option, size in given.items()
+        if size is not None and size < 1
+    ]
+    if problems:
+        raise UsageError(problems)
+
+
 def plan_run(question: PlanQuestion, *, top: int = 5, progress: Callable[[int], None] | None = None) -> Plan:
     """Plan a recipe for given GPUs.
 
     Args:
         question: what is asked.
-        top: choices wanted.
+        top: choices wanted, at least one.
         progress: called now and then with the number of layouts seen.
 
     Raises:
         UsageError: the question cannot be understood.
     """
+    if top < 1:
+        raise UsageError(Problem(path="--top", message=f"{top} choices; at least 1 is needed", hint="use --top 1"))
     request, base = prepare_request(question)
     given = _overrides(question)
 

@@ -28,13 +28,16 @@ def draw_plan(plan: Plan, path: Path) -> None:
     front = plan.pareto
     axes.plot([c.peak_bytes / GIB for c in front], [c.tokens_per_second_per_gpu for c in front], "o-", label="Pareto front")
     for number, choice in enumerate(plan.choices, 1):
-        axes.annotate(
-            f"#{number} {choice.candidate.layout.render()}",
+        # The number itself is the marker, beside the front's own, so that choices on the front stay visible.
+        place = axes.annotate(
+            str(number),
             (choice.peak_bytes / GIB, choice.tokens_per_second_per_gpu),
             textcoords="offset points",
-            xytext=(6, -10 * number),
-            fontsize=7,
+            xytext=(7 * number, 5),
+            fontsize=9,
+            fontweight="bold",
         )
+        axes.plot(*place.xy, "k.", label=f"{number}: {choice.candidate.render()}")
     if plan.shipped is not None:
         axes.plot(plan.shipped.peak_bytes / GIB, plan.shipped.tokens_per_second_per_gpu, "s", label="recipe as shipped")
     capacity = plan.request.cluster.gpu.usable_memory[1] / GIB
@@ -42,7 +45,7 @@ def draw_plan(plan: Plan, path: Path) -> None:
     axes.set_xlabel("predicted peak allocated on the worst rank (GiB)")
     axes.set_ylabel("predicted tokens/s/GPU")
     axes.set_title(f"{plan.request.cluster.num_gpus} x {plan.request.cluster.gpu.title}")
-    axes.legend(fontsize=8)
+    axes.legend(fontsize=7, loc="lower right")
     figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path)

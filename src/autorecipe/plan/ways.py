@@ -14,8 +14,8 @@ MAX_GPUS = 65536
 def find_ways_out(request: PlanRequest, result: SearchResult) -> tuple[WayOut, ...]:
     """Return what would make a request fit, cheapest change of the training first.
 
-    Formula: the GPU count is doubled from the next power of two until a candidate fits; then each other change is searched
-    on its own on the given GPUs.
+    Formula: the GPU count is doubled from the next power of two until a candidate fits, then up to three counts of whole hosts
+    between that and half of it are tried; each other change is searched on its own on the given GPUs.
     Evidence: derived.
     """
     ways = []
@@ -39,15 +39,21 @@ def find_ways_out(request: PlanRequest, result: SearchResult) -> tuple[WayOut, .
 
 
 def smallest_world(request: PlanRequest) -> int | None:
-    """Return the smallest GPU count, doubling from the request's, on which something fits; None up to 65,536."""
+    """Return the smallest GPU count tried on which something fits, or None up to 65,536."""
     count = 1 << request.cluster.num_gpus.bit_length()
-    node = request.cluster.gpus_per_node
-    while count <= MAX_GPUS:
-        cluster = replace(request.cluster, num_gpus=count, gpus_per_node=max(node, min(count, request.cluster.gpu.gpus_per_node)))
-        if search(replace(request, cluster=cluster), keep=1).fitting:
-            return count
+    while not _fits_on(request, count):
         count *= 2
-    return None
+        if count > MAX_GPUS:
+            return None
+    node = request.cluster.gpu.gpus_per_node
+    between = (fewer for fewer in (count // 8 * 5, count // 8 * 6, count // 8 * 7) if fewer % node == 0)
+    return next((fewer for fewer in between if request.cluster.num_gpus < fewer < count and _fits_on(request, fewer)), count)
+
+
+def _fits_on(request: PlanRequest, count: int) -> bool:
+    node = max(request.cluster.gpus_per_node, min(count, request.cluster.gpu.gpus_per_node))
+    cluster = replace(request.cluster, num_gpus=count, gpus_per_node=node)
+    return bool(search(replace(request, cluster=cluster), keep=1).fitting)
 
 
 def _offload(request: PlanRequest) -> list[WayOut]:

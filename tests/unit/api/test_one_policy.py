@@ -4,6 +4,7 @@ import pytest
 
 from autorecipe.api.estimate import estimate_target_memory, estimate_target_time, find_target
 from autorecipe.api.plan import PlanQuestion, plan_run
+from autorecipe.errors import UsageError
 from autorecipe.plan.settings import render_override
 
 QUESTIONS = [
@@ -44,6 +45,16 @@ def test_a_planned_layout_has_the_numbers_that_estimate_gives_it(question):
         assert time.step_seconds == choice.step_seconds, choice.candidate.render()
         assert time.tflops_per_gpu == choice.tflops_per_gpu
         assert estimate_target_memory(target).peak_bytes == choice.peak_bytes, choice.candidate.render()
+
+
+@pytest.mark.parametrize(
+    ("tokens", "price", "named"), [(0.0, None, 1), (float("nan"), -1.0, 2), (None, 2.0, 1), (-5.0, float("inf"), 2)]
+)
+def test_budgets_that_are_none_are_named(tokens, price, named):
+    target = find_target(model="Qwen/Qwen3-8B", gpus=8, gpu="h100")
+    with pytest.raises(UsageError) as caught:
+        estimate_target_time(target, tokens=tokens, price=price)
+    assert len(caught.value.problems) == named
 
 
 def test_an_override_wins_over_the_settings_of_a_tuned_run():

@@ -194,6 +194,14 @@ def test_unknown_gpu_and_count_are_both_named():
     assert len(caught.value.problems) == 2
 
 
+def test_sizes_below_one_are_all_named():
+    with pytest.raises(UsageError) as caught:
+        plan_run(replace(DENSE, max_micro_batch_size=0, seq_length=0, gpus_per_node=-1))
+    assert [problem.path for problem in caught.value.problems] == ["--gpus-per-node", "--seq-length", "--max-micro-batch-size"]
+    with pytest.raises(UsageError, match="at least 1"):
+        plan_run(DENSE, top=0)
+
+
 def test_model_without_recipe_is_planned():
     plan = plan_run(PlanQuestion(model="Qwen/Qwen3-8B", num_gpus=8, gpu="h100", max_micro_batch_size=1), top=1)
     assert plan.choices
