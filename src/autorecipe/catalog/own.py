@@ -154,14 +154,26 @@ def _with_values(base: Recipe, values: Mapping[str, Any], catalog: Catalog, targ
     fields = dict(base.fields)
     problems = []
     for path, value in values.items():
-        section = path.partition(".")[0]
-        if path not in fields and path not in schema and section != "env_vars":
-            close = difflib.get_close_matches(path, [*fields, *schema], n=3, cutoff=0.7)
+        is_section = isinstance(value, dict) and any(known.startswith(f"{path}.") for known in schema)
+        if is_section and "_target_" not in value:
+            problems.append(
+                Problem(
+                    code="bad-value",
+                    path=path,
+                    message=f"{target} sets a whole section to a dictionary that names no class",
+                    hint=f'add "_target_": "MODULE.CLASS", or set its fields one by one: "{path}.NAME"',
+                )
+            )
+        inner = [f"{path}.{key}" for key in value if key != "_target_"] if is_section else []
+        for written in (path, *inner):
+            if written in fields or written in schema or path.partition(".")[0] == "env_vars":
+                continue
+            close = difflib.get_close_matches(written, [*fields, *schema], n=3, cutoff=0.7)
             meant = f"; did you mean {', '.join(map(repr, close))}?" if close else ""
             problems.append(
                 Problem(
                     code="unknown-key",
-                    path=path,
+                    path=written,
                     message=f"{target} sets it, and it is no path of release {catalog.release}{meant}",
                     hint=f"`autorecipe recipes show {base.name} --full` lists the paths",
                 )

@@ -20,6 +20,15 @@ def adapted():
 def weight_decomposed():
     return derive("llama3_8b_peft_config", {"peft._class": "DoRA"})
 
+def turned():
+    return derive("llama3_8b_sft_config", {"peft": {"_target_": "megatron.bridge.peft.lora.LoRA", "dim": 8}})
+
+def nameless():
+    return derive("llama3_8b_sft_config", {"peft": {"dim": 8}})
+
+def mistyped():
+    return derive("llama3_8b_sft_config", {"peft": {"_target_": "megatron.bridge.peft.lora.LoRA", "dims": 8}})
+
 def tuned():
     return derive("llama3_8b_sft_config")
 """
@@ -34,7 +43,7 @@ def mine(tmp_path: Path) -> str:
 
 @pytest.mark.parametrize(
     ("function", "mode"),
-    [("plain", "pretrain"), ("tuned", "sft"), ("adapted", "lora"), ("weight_decomposed", "dora")],
+    [("plain", "pretrain"), ("tuned", "sft"), ("adapted", "lora"), ("turned", "lora"), ("weight_decomposed", "dora")],
 )
 def test_what_a_function_evaluates_to_decides(mine: str, function: str, mode: str) -> None:
     target = f"{mine}:{function}"
@@ -42,6 +51,15 @@ def test_what_a_function_evaluates_to_decides(mine: str, function: str, mode: st
     assert chosen.mode == mode
     assert target in chosen.reason
     assert infer_mode(target) is None
+
+
+def test_a_section_that_is_replaced_is_an_object_with_its_defaults(mine: str) -> None:
+    run = resolve_run(f"{mine}:turned")
+    assert (run.get("peft._class"), run.get("peft.dim"), run.get("peft.alpha")) == ("LoRA", 8, 32)
+    with pytest.raises(UsageError, match="names no class"):
+        resolve_run(f"{mine}:nameless")
+    with pytest.raises(UsageError, match=r"peft.dims.*did you mean 'peft.dim'"):
+        resolve_run(f"{mine}:mistyped")
 
 
 def test_a_typed_mode_that_a_function_is_not_for_is_refused(mine: str) -> None:
