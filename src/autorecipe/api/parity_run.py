@@ -78,6 +78,9 @@ def run_parity(request: RunRequest, *, say: Say) -> tuple[tuple[RunOutcome, RunO
         if side.translation is not None and (side.translation.lost or side.translation.problems):
             problems = [Problem(code="unmapped", path=item.name, message=item.note) for item in side.translation.lost]
             raise NegativeAnswer([*problems, *side.translation.problems])
+    unlike = _unlike_start(*(side.config for side in sides))
+    if unlike:
+        say(unlike)
     runs = [
         _side_run(f"{label}-{engine}", engine, side, recipe, request, processes=processes, say=say)
         for label, side, engine in zip("ab", sides, engines, strict=True)
@@ -85,6 +88,31 @@ def run_parity(request: RunRequest, *, say: Say) -> tuple[tuple[RunOutcome, RunO
     first, second = (run_side(run, request.output, say=say, timeout_s=request.timeout_s) for run in runs)
     (report,) = compare_log_files([Path(first.log), Path(second.log)], options=request.options)
     return (first, second), report
+
+
+def _unlike_start(a: RunConfig, b: RunConfig) -> str:
+    """Say what makes two sides draw other initial weights from the same seed; empty where nothing does.
+
+    Source: a rank draws its own part of the weights, and what the fused-kernel warm-up draws before depends on tp, cp and the
+    micro batch (`set_jit_fusion_options`, megatron/training/initialize.py @ core 0.19.2); measured: TP 2, micro batch 2 for 4.
+    """
+    if any(config.get("checkpoint.pretrained_checkpoint", None) for config in (a, b)):
+        return ""
+    one, other = view_layout(a), view_layout(b)
+    moved = [
+        f"{axis.upper()} {getattr(one, axis)} / {getattr(other, axis)}"
+        for axis in ("tp", "pp", "vp", "cp", "ep", "etp")
+        if getattr(one, axis) != getattr(other, axis)
+    ]
+    sizes = [config.get("train.micro_batch_size", None) for config in (a, b)]
+    if sizes[0] != sizes[1]:
+        moved.append(f"micro batch {sizes[0]} / {sizes[1]}")
+    if not moved:
+        return ""
+    return (
+        f"A and B ({', '.join(moved)}) may draw other initial weights from the same seed, and so differ from the first iteration "
+        "on: give both one checkpoint.pretrained_checkpoint, or compare layouts with `autorecipe parity layouts`"
+    )
 
 
 def _corrected(request: RunRequest, *, say: Say) -> str:

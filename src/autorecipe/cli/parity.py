@@ -358,7 +358,7 @@ def render_report(report: ParityReport, console: Console) -> None:
         console.print(
             Text(
                 f"tolerance: {model.precision.value} ({model.precision_reason}), k={model.factor:g}, "
-                f"{model.tokens_per_step} tokens a step{spread}"
+                f"{model.tokens_per_step} tokens a step, hidden size {model.hidden_size or 'not stated'}{spread}"
             )
         )
     for note in report.notes:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from autorecipe.parity.averaging import can_be_averaged, is_averaged, undo_average
 from autorecipe.parity.diagnosis import diagnose
-from autorecipe.parity.header_facts import compare_facts, find_incomparable
+from autorecipe.parity.header_facts import compare_facts, find_incomparable, read_hidden_size
 from autorecipe.parity.tolerance import (
     DEFAULT_TOKENS_PER_STEP,
     LOSS_FORMULA,
@@ -81,13 +81,14 @@ def compare_logs(
     precision, reason = choose_precision(reference, candidate, options.precision)
     tokens = reference.tokens_per_step or candidate.tokens_per_step or DEFAULT_TOKENS_PER_STEP
     factor = OTHER_ARITHMETIC if _arithmetic_differs(reference, candidate, options) else SAME_ARITHMETIC
-    plain = RoundingModel(precision, tokens, factor=factor)
+    hidden = read_hidden_size(reference) or read_hidden_size(candidate)
+    plain = RoundingModel(precision, tokens, factor=factor, hidden_size=hidden)
     reference, candidate = _undo_pair(reference, candidate, plain)
     spread_groups = [
         [run, *repeats] for run, repeats in ((reference, reference_repeats), (candidate, candidate_repeats)) if repeats
     ]
     spread = {metric: _pooled_spread(spread_groups, metric) for metric in COMPARED_METRICS} if spread_groups else {}
-    model = RoundingModel(precision, tokens, spread, factor)
+    model = RoundingModel(precision, tokens, spread, factor, hidden)
     series = tuple(
         entry for metric in COMPARED_METRICS if (entry := _compare_series(metric, reference, candidate, model)) is not None
     )
@@ -100,6 +101,7 @@ def compare_logs(
         unit_roundoff=UNIT_ROUNDOFF[precision],
         factor=factor,
         tokens_per_step=tokens,
+        hidden_size=hidden,
         formula=LOSS_FORMULA,
         spread_runs=sum(len(group) for group in spread_groups),
         spread=max(spread[LOSS].values(), default=0.0) if spread_groups else None,

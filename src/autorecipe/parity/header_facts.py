@@ -75,6 +75,12 @@ def find_incomparable(one: TrainingLog, other: TrainingLog) -> list[str]:
     return found
 
 
+def read_hidden_size(log: TrainingLog) -> int | None:
+    """Return the hidden size that a header states, or None."""
+    value = _value(log, "hidden_size")
+    return int(value) if value is not None and value.isdigit() and int(value) else None
+
+
 def _differs(one: TrainingLog, other: TrainingLog, names: tuple[str, ...]) -> list[str]:
     both_complete = _lists_all_arguments(one) and _lists_all_arguments(other)
     found = []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autorecipe.parity.header_facts import find_incomparable
+from autorecipe.parity.header_facts import find_incomparable, read_hidden_size
 from autorecipe.parity.tolerance import DEFAULT_TOKENS_PER_STEP, RoundingModel
 from autorecipe.schema.parity import LEARNING_RATE, LOSS, SAMPLES, Precision, TrainingLog
 
@@ -23,7 +23,7 @@ def find_strangers(side: TrainingLog, repeats: Sequence[TrainingLog], *, precisi
         repeats: further runs; averages of the second line are undone.
         precision: arithmetic of the side.
     """
-    model = RoundingModel(precision, side.tokens_per_step or DEFAULT_TOKENS_PER_STEP)
+    model = RoundingModel(precision, side.tokens_per_step or DEFAULT_TOKENS_PER_STEP, hidden_size=read_hidden_size(side))
     found = []
     for repeat in repeats:
         reason = _reason(side, repeat, model)

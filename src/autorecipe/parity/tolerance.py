@@ -2,22 +2,24 @@
 
 Rounding model. Unit roundoff u: 2^-24 (fp32), 2^-11 (fp16), 2^-8 (bf16), 2^-4 (fp8, three mantissa bits).
 
-    loss(t)      = r + min(8 u32 |L(t)| g(t) + k u / sqrt(N) + k u S(t) g(t),  cap |L(t)|)
-    grad norm(t) = r + G(t) (4 u32 + k u / 32)            at the first iteration
+    loss(t)      = r + min(8 u32 |L(t)| g(t) + k u w / sqrt(N) + k u S(t) g(t),  cap |L(t)|)
+    grad norm(t) = r + G(t) (4 u32 + k u / 8)             at the first iteration
                  = r + G(t) (64 u32 + k u / 2) g(t)       later
 
 k: 2 where both sides use the same arithmetic, so that only the order of operations differs (another layout, another
 framework); 16 where the arithmetic itself differs (bf16 against fp32). r: resolution of both prints. N: tokens in one step;
-logits round independently, so their mean error shrinks with sqrt(N). S(t): largest move of the reference loss between
+logits round independently, so their mean error shrinks with sqrt(N). w: how large those errors are, by the hidden size h: h / 256
+up to 512, 2 sqrt(h / 512) beyond, 1 where no header states h. S(t): largest move of the reference loss between
 neighbouring iterations up to t; an Adam step moves every weight by about the learning rate whatever the size of its gradient,
 so weights whose gradient is below the rounding noise step in a random direction, and the loss error is a fraction of the
 step's own effect. g(t) = sqrt(1 + (t - 1)/10): errors walk. cap = max(4 u, 0.002): they saturate. The learning rate and the
 samples are computed in double precision or as integers and must agree to the printed digit.
 
 Source: bf16 against fp32 of the same run (two models, ten iterations on one H200): 4.6e-5 at iteration 1, 6.5e-3 at iteration 2,
-at most 2.4e-3 later; bf16 on both sides in other layouts: see docs/guides/parity.md; one process against every parallel layout in
-fp32: at most 1.5e-6 in five steps.
-Evidence: form derived, factors chosen to cover those measurements at least twice; cap and growth beyond ten iterations assumed.
+at most 2.4e-3 later; bf16 on both sides in other layouts: docs/guides/parity.md, and docs/decisions/0005 for the first iteration;
+one process against every parallel layout in fp32: at most 1.5e-6 in five steps.
+Evidence: form derived, factors chosen to cover those measurements at least twice; cap, growth beyond ten iterations and w
+beyond 512 assumed.
 Several runs of one side replace assumption by measurement: see `measure_spread`.
 """
 
@@ -35,7 +37,10 @@ UNIT_ROUNDOFF = {Precision.FP32: 2.0**-24, Precision.FP16: 2.0**-11, Precision.B
 DEFAULT_TOKENS_PER_STEP = 1024
 """Assumed where no log says how many tokens a step has: small, so that the tolerance is not too tight."""
 
-LOSS_FORMULA = "r + min(8 u32 L g + k u / sqrt(N) + k u S g, max(4 u, 0.002) L), g = sqrt(1 + (t - 1) / 10)"
+LOSS_FORMULA = "r + min(8 u32 L g + k u w / sqrt(N) + k u S g, max(4 u, 0.002) L), g = sqrt(1 + (t - 1) / 10)"
+MEASURED_WIDTH, WIDEST_MEASURED = 256, 512
+"""Hidden size at which w is 1, and the largest one at which the first iteration was measured."""
+
 SAME_ARITHMETIC, OTHER_ARITHMETIC = 2.0, 16.0
 _U32 = UNIT_ROUNDOFF[Precision.FP32]
 
@@ -49,12 +54,14 @@ class RoundingModel:
         tokens_per_step: tokens averaged in one loss.
         spread: metric -> iteration -> allowed difference from measured runs; empty where none were given.
         factor: k of the formula.
+        hidden_size: of the model; None where no log says it.
     """
 
     precision: Precision
     tokens_per_step: int = DEFAULT_TOKENS_PER_STEP
     spread: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
     factor: float = SAME_ARITHMETIC
+    hidden_size: int | None = None
 
     def series(self, metric: str, reference: Mapping[int, Reading], candidate: Mapping[int, Reading]) -> dict[int, float]:
         """Return the tolerance of each iteration that both sides have.
@@ -86,11 +93,25 @@ class RoundingModel:
         if metric == LEARNING_RATE:
             return 1e-6 * value
         if metric == GRAD_NORM:
-            return value * (4 * _U32 + k * u / 32 if is_first else (64 * _U32 + k * u / 2) * growth)
+            return value * (4 * _U32 + k * u / 8 if is_first else (64 * _U32 + k * u / 2) * growth)
         if metric == LOSS or metric.endswith("loss"):
-            free = 8 * _U32 * value * growth + k * u / math.sqrt(self.tokens_per_step) + k * u * largest_move * growth
+            forward = k * u * width_factor(self.hidden_size) / math.sqrt(self.tokens_per_step)
+            free = 8 * _U32 * value * growth + forward + k * u * largest_move * growth
             return min(free, max(4 * u, 0.002) * value)
         return 0.0
+
+
+def width_factor(hidden_size: int | None) -> float:
+    """Return w: how much a model of this hidden size rounds in one forward pass, against one of 256.
+
+    Wider models have larger logits, and more of what the output layer sees has gone through rounded layers.
+    Source: docs/decisions/0005. Evidence: measured from 64 to 512, assumed beyond.
+    """
+    if hidden_size is None:
+        return 1.0
+    if hidden_size <= WIDEST_MEASURED:
+        return hidden_size / MEASURED_WIDTH
+    return WIDEST_MEASURED / MEASURED_WIDTH * math.sqrt(hidden_size / WIDEST_MEASURED)
 
 
 # Two-sided 0.998 quantiles of Student's t, by degrees of freedom.

@@ -204,6 +204,7 @@ class ToleranceModel:
         factor: k of the formula: 2 for the same arithmetic on both sides, 16 for different ones.
         tokens_per_step: tokens averaged in one loss, as used.
         formula: how the loss tolerance is computed.
+        hidden_size: of the model, as used; None where no header states it.
         spread_runs: number of runs behind the measured spread; 0 where none was given.
         spread: largest measured run-to-run standard deviation of the loss, or None.
     """
@@ -214,6 +215,7 @@ class ToleranceModel:
     factor: float
     tokens_per_step: int
     formula: str
+    hidden_size: int | None = None
     spread_runs: int = 0
     spread: float | None = None
 

@@ -132,3 +132,15 @@ def test_the_upstream_starter_says_what_it_needs(tmp_path: Path) -> None:
     assert (usage.returncode, "usage:" in usage.stderr) == (2, True)
     missing = subprocess.run([*program, "mlm", str(tmp_path)], capture_output=True, text=True, check=False)
     assert (missing.returncode, "no-checkout" in missing.stderr) == (3, True)
+
+
+def test_sides_that_draw_other_weights_are_warned_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Done:
+        log = "x"
+
+    monkeypatch.setattr("autorecipe.api.parity_run.run_side", lambda *_, **__: Done())
+    monkeypatch.setattr("autorecipe.api.parity_run.compare_log_files", lambda *_, **__: ("report",))
+    said: list[str] = []
+    for other in (TINY, f"{TINY} --tensor-model-parallel-size 2", TINY.replace("--micro-batch-size 1", "--micro-batch-size 2")):
+        run_parity(RunRequest(a=TINY, b=other, engine_a="core", engine_b="core", output=tmp_path), say=said.append)
+    assert [text.partition(")")[0] for text in said] == ["A and B (TP 1 / 2", "A and B (micro batch 1 / 2"]

@@ -9,7 +9,7 @@ import pytest
 from autorecipe.api.parity import compare_log_files
 from autorecipe.errors import UsageError
 from autorecipe.parity.compare import CompareOptions
-from autorecipe.schema.parity import Onset, ParityReport, Verdict
+from autorecipe.schema.parity import LOSS, Onset, ParityReport, Verdict
 
 
 def compare(golden: Path, name: str, **kwargs: object) -> ParityReport:
@@ -73,6 +73,48 @@ def test_dropout_shows_at_once_and_a_wrong_beta_builds_up(golden: Path) -> None:
     assert beta is not None
     assert dropout.onset is Onset.FIRST_ITERATION
     assert beta.onset is Onset.GROWTH
+
+
+SMALL_FAULTS = [
+    # name, settings that the headers state otherwise, first iteration whose losses show it, word of the cause
+    ("beta2", ["optimizer.adam_beta2"], 3, "betas"),
+    ("seed", ["rng.seed"], 1, "seed"),
+    ("dropout", ["model.hidden_dropout"], 1, "dropout"),
+    ("warmup", ["scheduler.lr_warmup_iters"], 3, "warmup"),
+    ("eps", ["optimizer.adam_eps"], 3, "epsilon"),
+    ("weight_decay", ["scheduler.start_weight_decay", "scheduler.end_weight_decay"], 4, "weight decay"),
+    ("no_clip", ["optimizer.clip_grad"], 8, "clipping"),
+    ("data_order", ["dataset.random_seed"], 1, "order"),
+    ("decayed_biases", [], 4, ""),
+    ("expert_bias", [], 2, ""),
+]
+"""Runs of twelve iterations in fp32: a change of a digit shows. The last two are planted in code, no header states them."""
+
+
+def small(golden: Path, name: str, *, use_settings: bool) -> ParityReport:
+    model = "moe" if name == "expert_bias" else "gpt"
+    pair = [golden / f"{model}_2l64h_fp32__core_{side}.log" for side in ("reference", f"fault_{name}")]
+    return compare_log_files(pair, use_settings=use_settings)[0]
+
+
+@pytest.mark.parametrize(("name", "paths", "begins", "word"), SMALL_FAULTS)
+def test_fp32_shows_every_fault_within_twelve_iterations(
+    golden: Path, name: str, paths: list[str], begins: int, word: str
+) -> None:
+    losses, whole = small(golden, name, use_settings=False), small(golden, name, use_settings=True)
+    assert losses.verdict is whole.verdict is Verdict.BROKEN
+    (series,) = [entry for entry in losses.series if entry.metric == LOSS]
+    assert series.first_divergence == begins
+    assert losses.divergence is not None
+    assert word in losses.divergence.cause
+    assert [item.name for item in whole.fact_differences] == paths
+
+
+@pytest.mark.parametrize("name", ["weight_decay", "decayed_biases", "expert_bias"])
+def test_what_grows_is_no_jump(golden: Path, name: str) -> None:
+    report = small(golden, name, use_settings=False)
+    assert report.divergence is not None
+    assert report.divergence.onset is Onset.GROWTH
 
 
 def logs(golden: Path, *names: str) -> list[Path]:
