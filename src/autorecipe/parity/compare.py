@@ -30,6 +30,7 @@ from autorecipe.schema.parity import (
     ParityReport,
     Point,
     Precision,
+    Reading,
     SeriesComparison,
     ToleranceModel,
     TrainingLog,
@@ -245,7 +246,7 @@ def _compare_series(metric: str, reference: TrainingLog, candidate: TrainingLog,
         for n, tolerance in tolerances.items()
     )
     printed = next(
-        (n for n in tolerances if not _same_digits(left[n].value, right[n].value, max(left[n].resolution, right[n].resolution))),
+        (n for n in tolerances if not _same_digits(left[n], right[n])),
         None,
     )
     finite = [point for point in points if math.isfinite(point.difference)]
@@ -264,12 +265,14 @@ def _compare_series(metric: str, reference: TrainingLog, candidate: TrainingLog,
     )
 
 
-def _same_digits(one: float, other: float, resolution: float) -> bool:
-    if one != one or other != other:
-        return one != one and other != other
-    if one == other:
+def _same_digits(one: Reading, other: Reading) -> bool:
+    """Return whether two readings may be the same number: the finer one, rounded, is the coarser one."""
+    if one.value != one.value or other.value != other.value:
+        return one.value != one.value and other.value != other.value
+    if one.value == other.value:
         return True
-    return abs(one - other) <= 0.51 * resolution if resolution else False
+    coarse, fine = max(one.resolution, other.resolution), min(one.resolution, other.resolution)
+    return abs(one.value - other.value) <= 0.51 * coarse + (fine if fine < coarse / 2 else 0.0)
 
 
 def _judge(

@@ -6,7 +6,8 @@ from pathlib import Path
 
 from autorecipe.errors import EnvironmentProblem, Problem
 from autorecipe.parity.metrics import canonical_metric
-from autorecipe.schema.parity import Framework, LogForm, Reading, TrainingLog
+from autorecipe.parity.tolerance import UNIT_ROUNDOFF
+from autorecipe.schema.parity import Framework, LogForm, Precision, Reading, TrainingLog
 
 
 def find_event_files(path: Path) -> list[Path]:
@@ -18,6 +19,8 @@ def find_event_files(path: Path) -> list[Path]:
 
 def load_events(path: Path) -> TrainingLog:
     """Load the scalars of an event file, or of every event file below a folder.
+
+    Scalars are stored in single precision, whatever they were computed in.
 
     Where two files hold the same iteration (a resumed run) the later file counts. The scalars are those of each iteration: no
     framework averages what it writes there.
@@ -44,7 +47,9 @@ def load_events(path: Path) -> TrainingLog:
             if tag.endswith(" vs samples"):
                 continue
             for event in accumulator.Scalars(tag):
-                steps.setdefault(int(event.step), {})[canonical_metric(tag)] = Reading(value=float(event.value))
+                steps.setdefault(int(event.step), {})[canonical_metric(tag)] = Reading(
+                    value=float(event.value), resolution=abs(float(event.value)) * UNIT_ROUNDOFF[Precision.FP32]
+                )
     return TrainingLog(
         name=str(path),
         form=LogForm.TENSORBOARD,

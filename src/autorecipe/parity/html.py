@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from autorecipe.schema.parity import LOSS, ParityReport, Point, SeriesComparison
+from autorecipe.record import replace
+from autorecipe.schema.parity import LOSS, ParityReport, Point
 
 _STYLE = """
 :root{color-scheme:light dark;--a:#2364aa;--b:#d1495b;--line:#8886}
@@ -42,9 +43,12 @@ def _render_report(report: ParityReport) -> str:
         parts.append(
             f"<p><b>Cause:</b> {escape(report.divergence.cause)}</p><p><b>Next:</b> {escape(report.divergence.next_step)}</p>"
         )
-    for entry in report.series:
-        parts.append(_render_curve(entry))
     losses = next((entry for entry in report.series if entry.metric == LOSS), None)
+    for entry in report.series:
+        parts.append(_render_curve(entry.metric, "blue: reference, red: candidate", entry.points))
+        if entry is losses:
+            gaps = tuple(replace(p, reference=p.tolerance, candidate=abs(p.difference)) for p in entry.points)
+            parts.append(_render_curve("lm loss difference", "blue: tolerance, red: difference", gaps))
     if losses is not None:
         parts.append(_render_table(losses.points))
     if report.fact_differences:
@@ -88,20 +92,20 @@ def _thin(points: Sequence[Point]) -> Sequence[Point]:
     return [points[place] for place in sorted(kept)]
 
 
-def _render_curve(entry: SeriesComparison) -> str:
-    shown = _thin(entry.points)
+def _render_curve(title: str, legend: str, points: Sequence[Point]) -> str:
+    shown = _thin(points)
     values = [v for p in shown for v in (p.reference, p.candidate) if math.isfinite(v)]
     if not values:
         return ""
     low, high = min(values), max(values)
-    span = (high - low) or 1.0
-    first, last = entry.points[0].iteration, entry.points[-1].iteration
+    span = high - low
+    first, last = points[0].iteration, points[-1].iteration
     width = (last - first) or 1
 
     def path(side: Sequence[float]) -> str:
         spots = [
             f"{_MARGIN + (p.iteration - first) / width * (_WIDTH - 2 * _MARGIN):.1f},"
-            f"{_HEIGHT - _MARGIN - (value - low) / span * (_HEIGHT - 2 * _MARGIN):.1f}"
+            f"{_HEIGHT - _MARGIN - ((value - low) / span if span else 0.5) * (_HEIGHT - 2 * _MARGIN):.1f}"
             for p, value in zip(shown, side, strict=True)
             if math.isfinite(value)
         ]
@@ -110,14 +114,18 @@ def _render_curve(entry: SeriesComparison) -> str:
     reference = path([p.reference for p in shown])
     candidate = path([p.candidate for p in shown])
     labels = (
-        f"<text x='4' y='{_MARGIN}' font-size='12' fill='currentColor'>{high:.4g}</text>"
-        f"<text x='4' y='{_HEIGHT - _MARGIN}' font-size='12' fill='currentColor'>{low:.4g}</text>"
-        f"<text x='{_MARGIN}' y='{_HEIGHT - 16}' font-size='12' fill='currentColor'>{first}</text>"
+        (
+            f"<text x='4' y='{_MARGIN - 8}' font-size='12' fill='currentColor'>{high:.4g}</text>"
+            f"<text x='4' y='{_HEIGHT - _MARGIN + 14}' font-size='12' fill='currentColor'>{low:.4g}</text>"
+            if span
+            else f"<text x='4' y='{_HEIGHT // 2 - 8}' font-size='12' fill='currentColor'>{high:.4g}</text>"
+        )
+        + f"<text x='{_MARGIN}' y='{_HEIGHT - 16}' font-size='12' fill='currentColor'>{first}</text>"
         f"<text x='{_WIDTH - _MARGIN}' y='{_HEIGHT - 16}' font-size='12' text-anchor='end' fill='currentColor'>{last}</text>"
     )
     return (
-        f"<figure><figcaption>{escape(entry.metric)} (blue: reference, red: candidate)</figcaption>"
-        f"<svg viewBox='0 0 {_WIDTH} {_HEIGHT}' role='img' aria-label='{escape(entry.metric)}'>{labels}"
+        f"<figure><figcaption>{escape(title)} ({legend})</figcaption>"
+        f"<svg viewBox='0 0 {_WIDTH} {_HEIGHT}' role='img' aria-label='{escape(title)}'>{labels}"
         f"<polyline class='a' fill='none' stroke-width='3' stroke-opacity='.6' points='{reference}'/>"
         f"<polyline class='b' fill='none' stroke-width='1.5' points='{candidate}'/></svg></figure>"
     )

@@ -8,7 +8,7 @@ import pytest
 from autorecipe.parity.compare import CompareOptions, compare_logs
 from autorecipe.parity.source import load_logs
 from autorecipe.parity.textlog import parse_text_log
-from autorecipe.schema.parity import GRAD_NORM, LEARNING_RATE, LOSS, SAMPLES, Framework, Onset, TrainingLog, Verdict
+from autorecipe.schema.parity import GRAD_NORM, LEARNING_RATE, LOSS, SAMPLES, Framework, Onset, Reading, TrainingLog, Verdict
 
 MLM = "gpt_2l256h_bf16__mlm_documented.log"
 
@@ -271,3 +271,16 @@ def test_two_ranks_in_one_line_are_no_restart() -> None:
     glued = parse_text_log("\n".join([rows[0], *(row + row for row in rows[1:])]) + "\n", name="glued")
     assert not any("restart" in note for note in glued.notes)
     assert len(glued.steps) == 10
+
+
+def test_a_finer_form_of_the_same_numbers_is_identical() -> None:
+    """An event file keeps single precision: a rate of 2.318019E-04 comes back as 2.3180186e-04."""
+    printed = log_of(CURVE, rates=[2.318019e-4] * 10, head=BF16)
+    for error, verdict in ((5.4e-11, Verdict.IDENTICAL), (2e-10, Verdict.BROKEN)):
+        rows = {
+            n: {**row, LEARNING_RATE: Reading(value=2.318019e-4 + error, resolution=1.4e-11)} for n, row in printed.steps.items()
+        }
+        found = compare_logs(printed, dataclasses.replace(printed, steps=rows), options=CompareOptions(expect_identical=True))
+        assert found.verdict is verdict
+    last = log_of(CURVE, rates=[2.318020e-4] * 10, head=BF16)
+    assert compare_logs(printed, last, options=CompareOptions(expect_identical=True)).verdict is not Verdict.IDENTICAL
