@@ -21,7 +21,7 @@ from autorecipe.translate.render import override_texts
 pytestmark = pytest.mark.xdist_group("ranks")
 
 RUNS = [json.loads(line) for line in Path(__file__).parents[1].joinpath("golden", "mlm_lists.jsonl").read_text().splitlines()]
-QUICK = {"llama_fp32_np1", "llama_fp32_tp2", "moe_fp32_tp2", "seed_bf16_np1"}
+QUICK = {"llama_fp32_np1", "llama_fp32_tp2", "moe_fp32_tp2", "seed_bf16_np1_without_evaluation"}
 
 
 def parameters():
@@ -51,7 +51,7 @@ def test_prints_what_megatron_lm_prints(train_ranks: Trainer, run: dict, tmp_pat
     expected = golden_runs.undo_average([tuple(map(str, line)) for line in run["lines"]])
     actual = golden_runs.read_lines(outcome.log)
     bound = tolerances.MEGATRON_LM_CPU["half" if "--bf16" in run["words"] else "fp32"]
-    assert [row[0] for row in actual] == [row[0] for row in expected] == ["1", "2", "3", "4"]
+    assert [row[0] for row in actual] == [row[0] for row in expected] == ["1", "2", "3", "4"][: len(expected)]
     for ours, theirs in zip(actual, expected, strict=True):
         assert ours[3] == theirs[3]  # the learning rate as printed
         assert float(ours[1]) == pytest.approx(float(theirs[1]), rel=bound.loss)
