@@ -6,6 +6,7 @@ Every derivation is a function of its own with its source. Problems are what Meg
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 
 from autorecipe.errors import Problem
@@ -254,7 +255,7 @@ def _pipeline(config: MlmConfig) -> None:
     elif layout is None and virtual is None and counted is not None and counted % pp and not uneven and not hybrid:
         config.refuse("MLM-PP-06", f"{counted} layers are not a multiple of pipeline size {pp}", path="--num-layers")
     if isinstance(layout, str):
-        virtual = _stages_of(layout) // pp
+        virtual = (expand_stages(layout).count("|") + 1) // pp
     config.derive(
         "virtual_pipeline_model_parallel_size", None if virtual == 1 else virtual, "layers / PP / layers a virtual stage"
     )
@@ -266,15 +267,13 @@ def _pipeline(config: MlmConfig) -> None:
         config.derive("microbatch_group_size_per_vp_stage", pp, "unset takes the pipeline size")
 
 
-def _stages_of(layout: str) -> int:
-    """Count stages of a layout such as `Et*3|(tt|)*29,m|L`: repeated groups in brackets count as often as they repeat."""
-    import re
-
-    text = layout.replace(",", "")
+def expand_stages(layout: str) -> str:
+    """Write out a layout such as `Et*3|(tt|)*29,m|L`: what stands before `*N`, a letter or a group in brackets, N times."""
+    text = layout.replace(",", "").replace(" ", "")
     while True:
-        expanded = re.sub(r"\(([^()]*)\)\*(\d+)", lambda found: found[1] * int(found[2]), text)
+        expanded = re.sub(r"(?:\(([^()]*)\)|([A-Za-z]))\*(\d+)", lambda found: (found[1] or found[2]) * int(found[3]), text)
         if expanded == text:
-            return text.count("|") + 1
+            return text
         text = expanded
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+
 from autorecipe.schema.translation import Status
 from autorecipe.schema.value import FieldValue
-from autorecipe.translate.effective import MlmConfig
+from autorecipe.translate.effective import MlmConfig, expand_stages
 from autorecipe.translate.rule import BridgeView, Cell, Rule
 from autorecipe.translate.values import enum_member
 
@@ -20,7 +22,42 @@ def _virtual_forward(config: MlmConfig) -> list[Cell]:
 
 def _virtual_backward(view: BridgeView) -> dict[str, FieldValue]:
     value = view.get(_VIRTUAL_PATH)
+    if view.get("model.pipeline_model_parallel_layout") is not None:
+        return {}  # the layout says how many stages there are, and Megatron-LM takes one of the two
     return {} if value in (None, 1) else {"num_virtual_stages_per_pipeline_rank": value}
+
+
+_LAYOUT_PATH = "model.pipeline_model_parallel_layout"
+_LETTERS = {"embedding": "E", "decoder": "t", "mtp": "m", "loss": "L"}
+"""Source: megatron/core/transformer/pipeline_parallel_layer_layout.py (parse_str_to_list) @ core 0.19.2."""
+
+
+def _stages_forward(config: MlmConfig) -> list[Cell]:
+    text = config.get("pipeline_model_parallel_layout")
+
+    def says_the_same(view: BridgeView) -> bool:
+        value = view.get(_LAYOUT_PATH)
+        return value == text if text is None or value is None else expand_stages(str(text)) == expand_stages(_stages_text(value))
+
+    return [Cell(_LAYOUT_PATH, text, ("pipeline_model_parallel_layout",), matches=says_the_same)]
+
+
+def _stages_backward(view: BridgeView) -> dict[str, FieldValue]:
+    value = view.get(_LAYOUT_PATH)
+    return {} if value is None else {"pipeline_model_parallel_layout": _stages_text(value)}
+
+
+def _stages_text(value: FieldValue) -> str:
+    """Return a layout as text: a recipe may list the layers of each stage by name."""
+    if not isinstance(value, list | tuple):
+        return str(value)
+    stages = []
+    for stage in value:
+        names = stage if isinstance(stage, list | tuple) else [stage]
+        runs = [(name, len(list(group))) for name, group in itertools.groupby(names)]
+        letters = [(_LETTERS.get(str(name), str(name)), count) for name, count in runs]
+        stages.append("".join(letter if count == 1 else f"{letter}*{count}" for letter, count in letters))
+    return "|".join(stages)
 
 
 def _overlap_forward(config: MlmConfig) -> list[Cell]:
@@ -129,6 +166,14 @@ PARALLEL_RULES = (
         status=Status.DERIVED,
         forward=_virtual_forward,
         backward=_virtual_backward,
+    ),
+    Rule(
+        name="stages of a pipeline",
+        dests=("pipeline_model_parallel_layout",),
+        paths=(_LAYOUT_PATH,),
+        status=Status.SAME,
+        forward=_stages_forward,
+        backward=_stages_backward,
     ),
     Rule(
         name="pipeline communication",

@@ -212,7 +212,26 @@ def dtype_rule(dest: str, path: str) -> Rule:
     )
 
 
+_FUSED_LOSS = "model.cross_entropy_fusion_impl"
+
+
+def _fused_loss_backward(view: BridgeView) -> dict[str, FieldValue]:
+    """Source: megatron/training/arguments.py:1643 @ core 0.19.2 refuses Transformer Engine's fused loss, which recipes use."""
+    if not view.knows(_FUSED_LOSS):
+        return {}
+    refused = view.on("model.cross_entropy_loss_fusion") and view.get(_FUSED_LOSS) == "te"
+    return {"cross_entropy_fusion_impl": "native" if refused else view.get(_FUSED_LOSS)}
+
+
 PRECISION_RULES = (
+    Rule(
+        name="fused loss",
+        dests=("cross_entropy_fusion_impl",),
+        paths=(_FUSED_LOSS,),
+        status=Status.SAME,
+        forward=lambda config: [Cell(_FUSED_LOSS, config.get("cross_entropy_fusion_impl"), ("cross_entropy_fusion_impl",))],
+        backward=_fused_loss_backward,
+    ),
     Rule(
         name="precision",
         dests=PRECISION_DESTS,

@@ -58,6 +58,7 @@ def translate_to_mlm(
     chosen = {mapping.table.names[item.name].dest: values[mapping.table.names[item.name].dest] for item in settings}
     read_back = effective_of(chosen, mapping.table, world_size=world_size)
     missed = _missed(read_back, mapping, config)
+    notes += _replaced(config, values)
     outcomes = [_outcome(path, config, mapping, settings, schema, missed) for path in given]
     outcomes += _silent_losses(config, mapping, schema, missed, skip=set(given))
     return Translation(
@@ -70,6 +71,14 @@ def translate_to_mlm(
         notes=(*notes, *config.notes),
         world_size=world_size,
     )
+
+
+def _replaced(config: RunConfig, values: Mapping[str, FieldValue]) -> list[str]:
+    """Say where the options name another implementation of the same arithmetic, because Megatron-LM refuses the recipe's."""
+    path, written = "model.cross_entropy_fusion_impl", values.get("cross_entropy_fusion_impl")
+    if not config.known(path) or written in (None, config.get(path)):
+        return []
+    return [f"{path}={config.get(path)} becomes {written}: Megatron-LM refuses the other (execution only)"]
 
 
 def _needed(entry: Entry, value: FieldValue, effective: MlmConfig, config: RunConfig, notes: list[str]) -> bool:

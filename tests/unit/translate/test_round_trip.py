@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from autorecipe.api.check import CheckRequest, check_run
 from autorecipe.api.resolve import resolve_run
-from autorecipe.api.translate import MlmSource, load_mlm_mapping, to_bridge
+from autorecipe.api.translate import MlmSource, load_mlm_mapping, to_bridge, to_mlm
 from autorecipe.catalog.store import open_catalog
 from autorecipe.config.resolve import resolve_config
 from autorecipe.rules.registry import find_rules
@@ -21,7 +21,7 @@ from autorecipe.schema.layer import Layer
 from autorecipe.schema.option import MlmOption
 from autorecipe.schema.translation import Translation
 from autorecipe.translate.arguments import parse_arguments
-from autorecipe.translate.effective import derive_effective
+from autorecipe.translate.effective import derive_effective, expand_stages
 from autorecipe.translate.render import override_texts
 from autorecipe.translate.to_bridge import translate_to_bridge
 from autorecipe.translate.to_mlm import mlm_words, translate_to_mlm
@@ -216,3 +216,25 @@ def test_resolving_the_overrides_gives_what_megatron_lm_would_do() -> None:
     assert config.get("optimizer.adam_beta2") == 0.999
     assert config.get("scheduler.lr_decay_style") == "linear"
     assert config.get("model.bf16", True) is True
+
+
+def test_options_of_a_recipe_are_ones_that_megatron_lm_takes() -> None:
+    mapping = load_mlm_mapping()
+    for recipe, note in (
+        ("kimi_k2_pretrain_config", "model.cross_entropy_fusion_impl=te becomes native"),
+        ("llama32_1b_pretrain_config", "model.cross_entropy_fusion_impl=te becomes native"),
+    ):
+        there = to_mlm(recipe)
+        assert not there.problems, recipe
+        assert any(note in text for text in there.notes), recipe
+        assert not to_bridge(MlmSource(words=mlm_words(there, mapping)), recipe=recipe).problems, recipe
+
+
+def test_stages_that_a_recipe_lists_become_the_text_that_megatron_lm_reads() -> None:
+    there = to_mlm("kimi_k2_pretrain_config")
+    text = next(setting.value for setting in there.settings if setting.name == "--pipeline-model-parallel-layout")
+    config = resolve_run("kimi_k2_pretrain_config", ())
+    listed = config.get("model.pipeline_model_parallel_layout")
+    letters = {"embedding": "E", "decoder": "t", "mtp": "m", "loss": "L"}
+    assert expand_stages(text) == "|".join("".join(letters[name] for name in stage) for stage in listed)
+    assert expand_stages("Et*3|(tt|)*2m|L") == "Ettt|tt|tt|m|L"
