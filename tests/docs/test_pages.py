@@ -61,3 +61,15 @@ def test_relative_links_lead_somewhere(page):
         if not (page.parent / match["target"]).exists()
     ]
     assert not missing
+
+
+def _commands(page: str) -> list[str]:
+    """Return the lines of a page's code blocks, without comments and `--lang ja`."""
+    blocks = re.findall(r"^```(?:sh|console)\n(.*?)^```", (ROOT / page).read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+    return [line.partition("  #")[0].replace(" --lang ja", "").rstrip() for block in blocks for line in block.splitlines()]
+
+
+def test_the_japanese_readme_has_the_same_commands() -> None:
+    japanese = _commands("README.ja.md")
+    assert len(japanese) > 15
+    assert japanese == _commands("README.md")

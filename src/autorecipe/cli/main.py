@@ -46,7 +46,7 @@ COMMANDS: dict[str, LazyCommand] = {
 }
 """Top-level commands in the order that help lists them: daily verbs first, then management nouns."""
 
-SPEAKING = ("recommend", "check")
+SPEAKING = ("recommend",)
 """Commands that take `--lang`."""
 
 EXIT_CODES = "Exit codes: 0 fine, 1 the answer is no, 2 usage, 3 environment, 70 a bug in autorecipe."
@@ -112,7 +112,7 @@ def _wants(arguments: Sequence[str], option: str, value: str) -> bool:
 
 def _language(arguments: Sequence[str]) -> str:
     """Return the language of errors: the one that a command with `--lang` was asked for."""
-    return "ja" if arguments[0] in SPEAKING and _wants(arguments, "--lang", "ja") else "en"
+    return "ja" if "".join(arguments[:1]) in SPEAKING and _wants(arguments, "--lang", "ja") else "en"
 
 
 def _report(problems: Sequence[Problem], *, as_json: bool, lang: str) -> None:

@@ -1,4 +1,4 @@
-"""Errors of `recommend` and `check` in Japanese: the same codes, paths, values and commands.
+"""Errors of `recommend` in Japanese: the same codes, paths, values and commands.
 
 An error that no phrase knows stays as it is, whole: half a translation would be worse. Start at `say_problem`.
 """
