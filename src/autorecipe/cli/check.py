@@ -16,6 +16,50 @@ if TYPE_CHECKING:
 
 STYLES = {"error": "bold red", "warn": "yellow", "auto-fix": "cyan", "not-checked": "magenta", "info": "dim"}
 
+WORDS = {
+    "en": {
+        "no-gpus": "GPUs not given",
+        "error": "error",
+        "warn": "warn",
+        "auto-fix": "auto-fix",
+        "not-checked": "not-checked",
+        "info": "info",
+        "fix": "fix",
+        "hint": "hint",
+        "note": "note",
+        "verified": "passes",
+        "unverified": "does not pass by itself",
+        "passes": "passes",
+        "fails": "fails",
+        "nothing": "nothing found",
+        "all": " (--all shows info)",
+        "no-fix": "no verified fix for {rules}",
+        "corrected": "corrected",
+        "no-change": "(nothing to change)",
+    },
+    "ja": {
+        "no-gpus": "GPU 台数は未指定",
+        "error": "エラー",
+        "warn": "警告",
+        "auto-fix": "自動修正",
+        "not-checked": "未検査",
+        "info": "情報",
+        "fix": "修正案",
+        "hint": "ヒント",
+        "note": "注意",
+        "verified": "合格する",
+        "unverified": "単独では合格しない",
+        "passes": "合格",
+        "fails": "不合格",
+        "nothing": "指摘なし",
+        "all": "(--all で情報も表示)",
+        "no-fix": "検証済みの修正案がないもの: {rules}",
+        "corrected": "修正後",
+        "no-change": "(変更なし)",
+    },
+}
+"""Words of the text form."""
+
 
 @click.command()
 @click.argument("target")
@@ -34,6 +78,7 @@ STYLES = {"error": "bold red", "warn": "yellow", "auto-fix": "cyan", "not-checke
 @click.option("--saved", multiple=True, metavar="KEY=VALUE", help="What the checkpoint to resume from was saved with.")
 @click.option("--here", is_flag=True, help="The run starts on this machine: look at its paths and environment.")
 @click.option("--fix", is_flag=True, help="Print overrides that make it pass, and the layer of change each touches.")
+@click.option("--lang", type=click.Choice(["en", "ja"]), default="en", show_default=True, help="Language of the findings.")
 @click.option("--all", "show_all", is_flag=True, help="Show findings of severity info too.")
 @format_option
 def check(target: str, overrides: tuple[str, ...], output_format: str, **options: Any) -> int:
@@ -73,10 +118,18 @@ def check(target: str, overrides: tuple[str, ...], output_format: str, **options
         saved=read_pairs(options["saved"], "--saved"),
         here=options["here"],
     )
-    report = check_run(request, correct=options["fix"])
+    report, lang = check_run(request, correct=options["fix"]), options["lang"]
+    if lang == "ja":
+        from autorecipe.rules.japanese.findings import say_report
+
+        report = say_report(report)
     for note in report.notes:
-        click.echo(f"note: {note}", err=True)
-    emit(report, output_format=output_format, render=lambda console: render_report(console, report, show_all=options["show_all"]))
+        click.echo(f"{WORDS[lang]['note']}: {note}", err=True)
+    emit(
+        report,
+        output_format=output_format,
+        render=lambda console: render_report(console, report, show_all=options["show_all"], lang=lang),
+    )
     if report.ok:
         return 0
     return 1
@@ -95,9 +148,10 @@ def read_pairs(words: tuple[str, ...], option: str, *, raw: bool = False) -> dic
     return pairs
 
 
-def render_report(console: Console, report: CheckReport, *, show_all: bool) -> None:
-    """Write the text form of a report."""
-    where = f"{report.gpus} x {report.gpu}" if report.gpus else "GPUs not given"
+def render_report(console: Console, report: CheckReport, *, show_all: bool, lang: str = "en") -> None:
+    """Write the text form of a report, whose sentences are in the same language."""
+    words = WORDS[lang]
+    where = f"{report.gpus} x {report.gpu}" if report.gpus else words["no-gpus"]
     console.print(
         f"{report.subject}: {where}, {report.framework}, Bridge {report.release}, Megatron-Core {report.core_release}",
         markup=False,
@@ -107,47 +161,60 @@ def render_report(console: Console, report: CheckReport, *, show_all: bool) -> N
         if finding.severity.value == "info" and not show_all:
             hidden += 1
             continue
-        render_finding(console, finding)
+        render_finding(console, finding, lang=lang)
     counts = {name: sum(finding.severity.value == name for finding in report.findings) for name in STYLES}
-    text = ", ".join(f"{number} {name}" for name, number in counts.items() if number) or "nothing found"
-    console.print(f"{'fails' if not report.ok else 'passes'}: {text}{' (--all shows info)' if hidden else ''}", markup=False)
+    text = ", ".join(
+        f"{number} {words[name]}" if lang == "en" else f"{words[name]} {number}" for name, number in counts.items() if number
+    )
+    verdict = words["passes" if report.ok else "fails"]
+    console.print(f"{verdict}: {text or words['nothing']}{words['all'] if hidden else ''}", markup=False)
     if report.corrected is not None:
-        render_corrected(console, report.corrected)
+        render_corrected(console, report.corrected, lang=lang)
 
 
-def render_finding(console: Console, finding: Finding) -> None:
+def render_finding(console: Console, finding: Finding, *, lang: str = "en") -> None:
     """Write one finding with its ways out."""
     from rich.text import Text
 
-    head = Text(f"{finding.severity.value}[{finding.rule}]", style=STYLES[finding.severity.value])
-    noticed = "never noticed upstream" if finding.stage.value == "never" else f"noticed at {finding.stage.value}"
-    console.print(head + Text(f": {finding.message} ({noticed})", style=""))
+    words = WORDS[lang]
+    head = Text(f"{words[finding.severity.value]}[{finding.rule}]", style=STYLES[finding.severity.value])
+    console.print(head + Text(f": {finding.message} ({_noticed(finding, lang)})", style=""))
     for fix in finding.fixes:
-        console.print(f"  fix: {render_fix(fix)}", markup=False)
+        console.print(f"  {words['fix']}: {render_fix(fix, lang=lang)}", markup=False)
     if finding.hint:
-        console.print(f"  hint: {finding.hint}", markup=False)
+        console.print(f"  {words['hint']}: {finding.hint}", markup=False)
 
 
-def render_fix(fix: Fix) -> str:
+def _noticed(finding: Finding, lang: str) -> str:
+    if lang == "ja":
+        from autorecipe.rules.japanese.findings import STAGES
+
+        return STAGES[finding.stage]
+    return "never noticed upstream" if finding.stage.value == "never" else f"noticed at {finding.stage.value}"
+
+
+def render_fix(fix: Fix, *, lang: str = "en") -> str:
     """Render a way out on one line."""
     from autorecipe.api.check import render_words
 
     layers = ", ".join(layer.value for layer in fix.layers)
-    state = "passes" if fix.verified else "does not pass by itself"
+    state = WORDS[lang]["verified" if fix.verified else "unverified"]
     return f"{' '.join(render_words(fix.overrides))}  [{layers + '; ' if layers else ''}{state}]" + (
         f" {fix.note}" if fix.note else ""
     )
 
 
-def render_corrected(console: Console, corrected: CorrectedRun) -> None:
+def render_corrected(console: Console, corrected: CorrectedRun, *, lang: str = "en") -> None:
     """Write the corrected run."""
+    words = WORDS[lang]
     for step in corrected.steps:
         layers = ", ".join(f"{path}: {layer.value}" for path, layer in step.layers.items())
         console.print(
-            f"fix {step.rule}: {' '.join(step.words)}  [{layers}]" + (f" {step.note}" if step.note else ""), markup=False
+            f"{words['fix']} {step.rule}: {' '.join(step.words)}  [{layers}]" + (f" {step.note}" if step.note else ""),
+            markup=False,
         )
     if corrected.remaining:
         rules = ", ".join(sorted({finding.rule for finding in corrected.remaining}))
-        console.print(f"no verified fix for {rules}", markup=False)
-    words = [*corrected.options, *corrected.overrides]
-    console.print("corrected: " + (" ".join(words) if words else "(nothing to change)"), markup=False)
+        console.print(words["no-fix"].format(rules=rules), markup=False)
+    typed = [*corrected.options, *corrected.overrides]
+    console.print(f"{words['corrected']}: " + (" ".join(typed) if typed else words["no-change"]), markup=False)

@@ -46,7 +46,7 @@ COMMANDS: dict[str, LazyCommand] = {
 }
 """Top-level commands in the order that help lists them: daily verbs first, then management nouns."""
 
-SPEAKING = ("recommend",)
+SPEAKING = ("recommend", "check")
 """Commands that take `--lang`."""
 
 EXIT_CODES = "Exit codes: 0 fine, 1 the answer is no, 2 usage, 3 environment, 70 a bug in autorecipe."

@@ -1,4 +1,5 @@
 import json
+import re
 
 import pytest
 
@@ -156,3 +157,36 @@ def test_here_looks_at_checkpoint_folders(capsys, tmp_path, monkeypatch):
     out = run(capsys, *words)[1]
     assert "warn[CKP002]" in out
     assert "the run resumes from it" in out
+
+
+def test_a_japanese_report_carries_the_same_facts(capsys):
+    words = (
+        "check",
+        "qwen3_30b_a3b_pretrain_config",
+        "model.expert_model_parallel_size=6",
+        "rng.seed=42",
+        "model.seq_length=32768",
+    )
+    words = (*words, "--gpus", "16", "--gpu", "h100", "--fix", "--all")
+    english, japanese = run(capsys, *words), run(capsys, *words, "--lang", "ja")
+    assert english[0] == japanese[0] == 1
+    for said, plain in zip(japanese[1:], english[1:], strict=True):
+        facts = [set(re.findall(r"[A-Z]{3}\d{3}|[\w.]+=[\w.]+|--[a-z]+|\b\d+\b", text)) for text in (said, plain)]
+        assert facts[0] == facts[1]
+        for line in said.splitlines()[1:]:
+            assert re.search("[\u3040-\u9fff]", line), line
+            assert re.search(r"(?<![\w./=-])[a-z]{2,}(?: [a-z]{2,}){2,}", line) is None, line
+
+
+def test_japanese_findings_in_json(capsys):
+    words = ("check", "llama3_8b_pretrain_config", "--gpus", "6", "--gpu", "h100", "--format", "json")
+    english, japanese = (json.loads(run(capsys, *words, "--lang", lang)[1])["findings"] for lang in ("en", "ja"))
+    said = ("message", "hint", "fixes")
+    assert [{key: row[key] for key in row if key not in said} for row in english] == [
+        {key: row[key] for key in row if key not in said} for row in japanese
+    ]
+    assert "の倍数ではない" in japanese[0]["message"]
+
+
+def test_an_error_of_a_japanese_check_is_japanese(capsys):
+    assert run(capsys, "check", "llama3_8x", "--lang", "ja")[2].startswith("エラー[unknown-recipe]: 未知のレシピ 'llama3_8x'")

@@ -17,6 +17,7 @@ from autorecipe.rules.derived import AXIS_PATHS
 from autorecipe.rules.expression import Expression
 from autorecipe.rules.japanese.conditions import say_condition
 from autorecipe.rules.japanese.findings import STAGES, say_finding, say_hint, say_message, say_title
+from autorecipe.rules.japanese.notes import NOTES, say_resolution_note
 from autorecipe.rules.japanese.reasons import REASONS
 from autorecipe.rules.pages import example_situation
 from autorecipe.rules.registry import FAMILIES, all_rules
@@ -172,6 +173,22 @@ def test_every_remedy_is_known():
     assert [text for text in sorted(found) if say_hint(text).startswith("「")] == []
 
 
+def test_every_note_of_a_resolution_is_known():
+    found = set()
+    for path in sorted(CONFIG.glob("*.py")):
+        for function in ast.parse(path.read_text(encoding="utf-8")).body:
+            names = {
+                node.targets[0].id: texts(node.value, {})
+                for node in ast.walk(function)
+                if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+            }
+            for node in ast.walk(function):
+                if isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "note" and len(node.args) == 2:
+                    found.update(texts(node.args[1], names))
+    assert len(found) > 10
+    assert [text for text in sorted(found) if phrases.say(text, NOTES) is None] == []
+
+
 def test_a_message_that_no_template_knows_is_quoted_whole():
     assert say_message("PIT004", "worded otherwise: 7") == f"{say_title('PIT004')}。原文: 「worded otherwise: 7」"
     assert say_message("PAR009", "worded otherwise: 7") == f"{say_title('PAR009')}。原文: 「worded otherwise: 7」"
@@ -222,3 +239,14 @@ def test_a_message_that_no_template_knows_is_quoted_whole():
 )
 def test_messages_are_said_whole(rule, message, japanese):
     assert say_message(rule, message) == japanese
+
+
+def test_a_note_is_said_whole_or_stays_whole():
+    note = "TRAP-SEED: rng.seed=42 does not move dataset.random_seed=1234: the data order stays; set dataset.random_seed too"
+    said = (
+        "TRAP-SEED: rng.seed=42 では dataset.random_seed=1234 は変わらず、データの順序はそのまま。dataset.random_seed も指定する"
+    )
+    assert say_resolution_note(note) == said
+    assert (
+        say_resolution_note("TRAP-SEED: worded otherwise; set both to false") == "TRAP-SEED: worded otherwise; set both to false"
+    )

@@ -21,25 +21,25 @@ from autorecipe.rules.japanese.conditions import say_condition
 from autorecipe.rules.registry import find_rules
 from autorecipe.rules.syntax import Join, Node
 from autorecipe.rules.wording import render_condition
-from autorecipe.schema.finding import Finding, Fix, Stage
+from autorecipe.schema.finding import CheckReport, Finding, Fix, Stage
 
 NOT_CHECKED = "GEN001"
 
 STAGES: Mapping[Stage, str] = {
-    Stage.CLI: "コマンドラインの解釈時",
-    Stage.PARSE: "引数の解釈時",
-    Stage.RECIPE: "レシピの評価時",
-    Stage.LAUNCH: "起動時",
-    Stage.FINALIZE: "構成の確定時",
-    Stage.VALIDATE: "構成の検証時",
-    Stage.INIT: "初期化時",
-    Stage.BUILD: "モデルの構築時",
-    Stage.DATA: "データの構築時",
-    Stage.RUNTIME: "実行中",
-    Stage.RESUME: "再開時",
-    Stage.NEVER: "",
+    Stage.CLI: "コマンドラインの解釈時に上流が気付く",
+    Stage.PARSE: "引数の解釈時に上流が気付く",
+    Stage.RECIPE: "レシピの評価時に上流が気付く",
+    Stage.LAUNCH: "起動時に上流が気付く",
+    Stage.FINALIZE: "構成の確定時に上流が気付く",
+    Stage.VALIDATE: "構成の検証時に上流が気付く",
+    Stage.INIT: "初期化時に上流が気付く",
+    Stage.BUILD: "モデルの構築時に上流が気付く",
+    Stage.DATA: "データの構築時に上流が気付く",
+    Stage.RUNTIME: "実行中に上流が気付く",
+    Stage.RESUME: "再開時に上流が気付く",
+    Stage.NEVER: "上流は気付かない",
 }
-"""When upstream would notice; empty: never."""
+"""When upstream would notice."""
 
 
 def say_title(rule: str) -> str:
@@ -98,6 +98,25 @@ def say_finding(finding: Finding) -> Finding:
 def say_fix(fix: Fix) -> Fix:
     """Return a way out whose note is Japanese."""
     return replace(fix, note=say_note(fix.note)) if fix.note else fix
+
+
+def say_report(report: CheckReport) -> CheckReport:
+    """Return the answer of a check whose sentences are Japanese; severities, stages and layers stay words of the schema."""
+    from autorecipe.rules.japanese.notes import say_resolution_note
+
+    corrected = report.corrected
+    if corrected is not None:
+        corrected = replace(
+            corrected,
+            steps=tuple(replace(step, note=say_note(step.note)) for step in corrected.steps),
+            remaining=tuple(say_finding(finding) for finding in corrected.remaining),
+        )
+    return replace(
+        report,
+        findings=tuple(say_finding(finding) for finding in report.findings),
+        notes=tuple(say_resolution_note(note) for note in report.notes),
+        corrected=corrected,
+    )
 
 
 def _topic(rule: str) -> Any:
