@@ -18,7 +18,7 @@ import subprocess
 import sys
 import time
 
-from autorecipe.api.plan import PlanQuestion, prepare_request
+from autorecipe.api.plan import PlanQuestion, plan_run, prepare_request
 from autorecipe.catalog.store import open_catalog
 from autorecipe.errors import AutorecipeError
 from autorecipe.plan.coster import Coster
@@ -86,8 +86,9 @@ def compare_shipped(limit: int, seed: int) -> None:
     verdicts: collections.Counter[str] = collections.Counter()
     for name in names:
         summary = summaries[name]
+        question = PlanQuestion(recipe=name, num_gpus=summary.gpus, gpu=summary.gpu_type or "h100")
         try:
-            request, _ = prepare_request(PlanQuestion(recipe=name, num_gpus=summary.gpus, gpu=summary.gpu_type or "h100"))
+            request, _ = prepare_request(question)
         except AutorecipeError as error:
             verdicts["not estimated"] += 1
             notes.append(f"{name}: not estimated: {error}")
@@ -104,11 +105,11 @@ def compare_shipped(limit: int, seed: int) -> None:
         if shipped.verdict is Verdict.OOM:
             peak, capacity = shipped.peak / GIB, request.cluster.gpu.usable_memory[1] / GIB
             notes.append(f"{name}: predicted OOM: {peak:.1f} of {capacity:.1f} GiB, {candidate.render()}")
-        found = search(request, keep=1).fitting
-        if not found:
+        choices = plan_run(question, top=1).choices  # which every rule accepts, too
+        if not choices:
             rows.append((1.0, name, "", ""))
             continue
-        best = found[0]
+        best = coster.score(choices[0].candidate)
         mine, theirs = coster.breakdown(candidate), coster.breakdown(best.candidate)
         parts = sorted(mine, key=lambda part: mine[part] - theirs.get(part, 0.0), reverse=True)[:2]
         why = ", ".join(f"{part} {mine[part]:.3g} s against {theirs.get(part, 0.0):.3g} s" for part in parts)
