@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from autorecipe.record import dataclass
 
 SHARED_CODES = {
+    "ambiguous-question": "a question whose parts, or whose options, say two things of one kind",
     "bad-config": "a model's config.json that makes no sense",
     "bad-value": "a value that is none of the legal ones",
     "base-missing": "the weights under an adapter are not there",

@@ -11,9 +11,10 @@ from autorecipe.catalog.store import Catalog, open_catalog
 from autorecipe.errors import NegativeAnswer, Problem, UsageError
 from autorecipe.recommend.answer import answer_question
 from autorecipe.recommend.colleague import Colleague, Launch
+from autorecipe.recommend.consistency import check_question, merge_options
 from autorecipe.recommend.language import localize, render_statement
 from autorecipe.recommend.models import ModelIndex
-from autorecipe.recommend.question import check_question, merge_options, parse_question, split_questions
+from autorecipe.recommend.question import parse_question, split_questions
 from autorecipe.recommend.subject import Missing, complete_question, find_subject, list_missing
 from autorecipe.record import dataclass, replace
 from autorecipe.schema.finding import Finding

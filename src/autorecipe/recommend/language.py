@@ -82,8 +82,9 @@ class _Fact:
             return ", ".join(str(item) for item in value)
         if form in ("mode", "topic", "word"):
             word = WORDS[lang].get(str(value), str(value))
-            # Japanese sets Latin words off by spaces.
-            return f" {word} " if lang == "ja" and word.isascii() else word
+            if lang == "ja":  # Japanese sets Latin words off by spaces
+                word = (" " if word[0].isascii() else "") + word + (" " if word[-1].isascii() else "")
+            return word
         return format(value, form)
 
 

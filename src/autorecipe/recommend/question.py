@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 
-from autorecipe.errors import Problem, UsageError, near_misses, unknown_name
+from autorecipe.errors import Problem, UsageError, near_misses
 from autorecipe.recommend import vocabulary
+from autorecipe.recommend.numerals import fold_numerals
 from autorecipe.recommend.vocabulary import Wording
-from autorecipe.record import dataclass, field, field_names, replace
+from autorecipe.record import dataclass, field
 from autorecipe.schema.recipe import Mode
 from autorecipe.schema.recommendation import Question, Topic
 
@@ -21,6 +22,7 @@ _COUNTERS = "枚|台|基|個|つ"
 _TIMES = r"\s*(?:[x×*]|個の|枚の|台の|基の|の|を|が|は|で)?\s*"
 _NODES = r"(?:nodes?|hosts?|servers?|machines?|ノード|サーバー?)"
 _NODE_WORDS = "node host server machine ノード サーバ"
+_BEFORE_EACH = rf"(?:{_NODES}\s*(?:of|with|[x×*]|、|に|で)?|各|あたり|当たり|ごとに?|毎に?)\s*(?:nvidia )?$"
 _EACH = r"(?:each|per node|a node|/ ?node|ずつ)"
 
 
@@ -34,7 +36,7 @@ class _Reading:
 
     def find(self, wording: Wording) -> re.Match[str] | None:
         """Return the first match, or None; nothing is compiled for a text without the wording's words."""
-        return re.search(wording.pattern, self.text) if wording.may_match(self.text) else None
+        return re.search(wording.pattern, self.text, re.ASCII) if wording.may_match(self.text) else None
 
     def take(self, wording: Wording) -> re.Match[str] | None:
         """Return the first match that is not negated, and blank it out; negated ones are blanked out with their negation."""
@@ -53,7 +55,7 @@ class _Reading:
     def drop(self, wording: Wording) -> None:
         """Blank out every match."""
         if wording.may_match(self.text):
-            self.text = re.sub(wording.pattern, " ", self.text)
+            self.text = re.sub(wording.pattern, " ", self.text, flags=re.ASCII)
 
     def number(self) -> str:
         """Return the pattern of a number, with the number words that the text holds."""
@@ -106,7 +108,7 @@ def parse_question(text: str, *, gpus: Iterable[str], presets: Iterable[str], re
     Raises:
         UsageError: naming every contradiction, and a GPU type that is not known.
     """
-    folded = text if text.isascii() else unicodedata.normalize("NFKC", text)
+    folded = text if text.isascii() else fold_numerals(unicodedata.normalize("NFKC", text))
     reading = _Reading(" ".join(folded.split()).lower())
     _read_model_reference(reading, folded, recipes)
     _read_first_run(reading)
@@ -123,67 +125,6 @@ def parse_question(text: str, *, gpus: Iterable[str], presets: Iterable[str], re
     if reading.problems:
         raise UsageError(reading.problems)
     return Question(text=text, **reading.facts)  # type: ignore[arg-type]
-
-
-def merge_options(question: Question, options: Mapping[str, object]) -> tuple[Question, tuple[tuple[str, object, object], ...]]:
-    """Let options win over what was read from text.
-
-    Returns:
-        the merged question, and (name, value in the text, value of the option) for each value that an option replaced.
-    """
-    given = {name: value for name, value in options.items() if value is not None and value is not False}
-    current = {name: getattr(question, name) for name in field_names(question) or ()}
-    replaced = tuple(
-        (name, current[name], value)
-        for name, value in given.items()
-        if current[name] not in (None, False, value) and name in OPTIONS
-    )
-    return replace(question, **given), replaced  # type: ignore[arg-type]
-
-
-def check_question(question: Question, *, presets: Sequence[str]) -> None:
-    """Refuse a question whose parts contradict each other.
-
-    Raises:
-        UsageError: naming every contradiction.
-    """
-    problems = []
-    if question.dataset is not None and question.dataset not in presets:
-        problems.append(unknown_name("dataset preset", question.dataset, presets, hint=f"presets: {', '.join(presets)}"))
-    if question.num_nodes and question.gpus_per_node and question.num_gpus:
-        product = question.num_nodes * question.gpus_per_node
-        if product != question.num_gpus:
-            problems.append(
-                Problem(
-                    code="ambiguous-question",
-                    path="num_gpus",
-                    message=f"{question.num_nodes} hosts x {question.gpus_per_node} GPUs are {product}, not {question.num_gpus}",
-                    hint="give two of --nodes, --gpus-per-node and --gpus",
-                )
-            )
-    elif question.num_gpus and (question.num_nodes or question.gpus_per_node):
-        part = question.num_nodes or question.gpus_per_node or 1
-        if question.num_gpus % part:
-            word = "hosts" if question.num_nodes else "GPUs per host"
-            problems.append(
-                Problem(
-                    code="ambiguous-question",
-                    path="num_gpus",
-                    message=f"{question.num_gpus} GPUs do not divide into {part} {word}",
-                    hint="give --gpus as a multiple of --nodes and of --gpus-per-node",
-                )
-            )
-    if question.benchmark and question.adapter == "dora":
-        problems.append(
-            Problem(
-                code="BR-PEFT-05",
-                path="--goal dora",
-                message="benchmark PEFT recipes are fixed LoRA; DoRA cannot be benchmarked with them",
-                hint="ask for --goal dora without a benchmark to get the library recipe, which takes DoRA",
-            )
-        )
-    if problems:
-        raise UsageError(problems)
 
 
 def _read_model_reference(reading: _Reading, original: str, recipes: Callable[[str], bool]) -> None:
@@ -231,10 +172,7 @@ def _read_gpus(reading: _Reading, gpus: tuple[str, ...]) -> None:
                 reading.note("num_nodes", _number(found["nodes"]))
                 reading.note("gpus_per_node", _number(found["count"]))
             elif found.get("count"):
-                each = re.search(rf"{_EACH}$", match.group(0)) or re.search(
-                    rf"{_NODES}\s*(?:of|with|[x×*]|、|に|で)?\s*$", reading.text[: match.start()]
-                )
-                reading.note("gpus_per_node" if each else "num_gpus", _number(found["count"]))
+                reading.note(_counted(match), _number(found["count"]))
     if "gpu" not in reading.facts and (match := reading.take(vocabulary.OTHER_GPUS)):
         close = near_misses(match.group(0), gpus)
         reading.problems.append(
@@ -247,12 +185,31 @@ def _read_gpus(reading: _Reading, gpus: tuple[str, ...]) -> None:
         )
 
 
+def _counted(match: re.Match[str]) -> str:
+    """Return what the number beside a GPU type counts: hosts, the GPUs of a host, or all GPUs."""
+    before, after = match.string[: match.start()], match.string[match.end() :]
+    if re.match(rf"\s*{_NODES}", after):
+        return "num_nodes"
+    if re.search(rf"{_EACH}$", match.group(0)) or re.search(_BEFORE_EACH, before):
+        return "gpus_per_node"
+    each = re.match(rf"\s*(?:gpus?)?\s*(?:{_COUNTERS})?\s*[x×*]\s*\d+\s*{_NODES}", after)
+    return "gpus_per_node" if each else "num_gpus"
+
+
 def _read_nodes_and_counts(reading: _Reading) -> None:
     """Read `2 nodes of 8`, `16 GPUs`, `GPU 16 台`, `4 nodes`."""
     number = reading.number()
     nodes = rf"(?<![\w.-])(?P<nodes>{number})\s*{_NODES}"
+    per_node = rf"(?:各(?:ノード|サーバー?)?|(?:1\s*)?{_NODES}\s*(?:あたり|当たり|ごとに?|毎に?))"
+    of_each = rf"{per_node}\s*(?P<count>{number})\s*(?:gpus?|{_COUNTERS})"
+    if match := reading.take(Wording(of_each, "各 あたり 当たり ごと 毎")):
+        reading.note("gpus_per_node", _number(match["count"]))
     each = rf"{nodes}\s*(?:of|with|[x×*])\s*(?P<count>{number})(?:\s*gpus?)?(?:\s*{_EACH})?(?![\w.])"
     if match := reading.take(Wording(each, _NODE_WORDS)):
+        reading.note("num_nodes", _number(match["nodes"]))
+        reading.note("gpus_per_node", _number(match["count"]))
+    turned = rf"(?<![\w.-])(?P<count>{number})\s*(?:gpus?|{_COUNTERS})\s*[x×*]\s*(?P<nodes>{number})\s*{_NODES}"
+    if match := reading.take(Wording(turned, _NODE_WORDS)):
         reading.note("num_nodes", _number(match["nodes"]))
         reading.note("gpus_per_node", _number(match["count"]))
     if match := reading.take(Wording(nodes, _NODE_WORDS)):
@@ -323,7 +280,7 @@ def _read_precision(reading: _Reading) -> None:
 def _read_goal(reading: _Reading) -> None:
     if reading.take(vocabulary.BENCHMARK):
         reading.facts["benchmark"] = True
-    adapter = next((name for name, wording in vocabulary.ADAPTERS.items() if reading.find(wording)), None)
+    adapter = next((name for name, wording in vocabulary.ADAPTERS.items() if _Reading(reading.text).take(wording)), None)
     if adapter:
         reading.facts["adapter"] = adapter
     found: list[tuple[Mode, str]] = []
@@ -331,6 +288,8 @@ def _read_goal(reading: _Reading) -> None:
         while match := reading.take(wording):
             if mode not in [known for known, _ in found]:
                 found.append((mode, match.group(0).strip()))
+    if not found and (match := reading.take(vocabulary.FURTHER_TRAINING)):
+        found.append((Mode.SFT, match.group(0)))
     modes = [mode for mode, _ in found]
     if Mode.PEFT in modes and Mode.SFT in modes:
         modes.remove(Mode.SFT)
@@ -360,7 +319,7 @@ def _read_topic(reading: _Reading) -> None:
 
 
 def _read_size(reading: _Reading) -> None:
-    match = re.search(r"(?<![\w.])(\d+(?:\.\d+)?)(?:\s*[-~–]\s*\d+(?:\.\d+)?)?\s*([bmt])(?![a-z0-9])", reading.text)
+    match = re.search(r"(?<![\w.])(\d+(?:\.\d+)?)(?:\s*[-~–]\s*\d+(?:\.\d+)?)?\s*([bmt])(?![a-z0-9])", reading.text, re.ASCII)
     if match:
         reading.facts["size"] = float(match[1]) * {"b": 1.0, "m": 1e-3, "t": 1e3}[match[2]]
 

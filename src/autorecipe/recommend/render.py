@@ -110,7 +110,7 @@ def render_answer(answer: Recommendation, *, lang: str, brief: bool = False) -> 
     if not brief:
         details += [
             ("recipe", _candidate(answer.pick, lang)),
-            ("runners-up", [line for item in answer.runners_up for line in _runner_up(item)]),
+            ("runners-up", [line for item in answer.runners_up for line in _runner_up(item, lang)]),
             ("kind", [answer.kind_reason.text]),
             ("dataset", _dataset(answer, words)),
         ]
@@ -169,8 +169,9 @@ def _candidate(pick: Candidate, lang: str) -> list[str]:
     return [head, *(f"- {reason.text}" for reason in pick.reasons)]
 
 
-def _runner_up(item: Candidate) -> list[str]:
-    return [f"- {item.name}: {'; '.join(reason.text for reason in item.reasons)}"]
+def _runner_up(item: Candidate, lang: str) -> list[str]:
+    reasons = {"en": "; ", "ja": "。"}[lang].join(reason.text for reason in item.reasons)
+    return [f"- {item.name}" + (f": {reasons}" if reasons else "")]
 
 
 def _dataset(answer: Recommendation, words: Mapping[str, str]) -> list[str]:

@@ -89,11 +89,14 @@ GOALS: tuple[tuple[Mode, Wording], ...] = (
         Mode.PRETRAIN,
         Wording(
             r"(?<![a-z])(?:(?:continued?|continual)[- ])?pre[- ]?train(?:ed|ing)?(?![a-z])|from scratch|(?<![a-z])cpt(?![a-z])|"
-            r"事前学習|プレトレーニング|プリトレーニング|スクラッチ(?:から|で)",
-            "train scratch cpt 事前学習 プレトレーニング プリトレーニング スクラッチ",
+            r"(?:継続|追加)?事前学習|継続学習|プレトレーニング|プリトレーニング|スクラッチ(?:から|で)",
+            "train scratch cpt 事前学習 継続学習 プレトレーニング プリトレーニング スクラッチ",
         ),
     ),
 )
+
+FURTHER_TRAINING = Wording(r"追加学習|再学習", "追加学習 再学習")
+"""Says SFT only where no other goal is named: people also call continued pretraining and LoRA so."""
 
 ADAPTERS = {
     "dora": Wording(r"(?<![a-z])q?dora(?![a-z])", "dora"),
@@ -103,8 +106,8 @@ ADAPTERS = {
 BENCHMARK = Wording(
     r"(?<![a-z])(?:bench(?:mark(?:s|ing)?)?|throughput|tflops?|mfu|tokens? (?:per|/) ?s(?:ec(?:ond)?)?|speed[- ]?test|"
     r"peak performance)"
-    r"(?![a-z])|ベンチマーク|スループット|性能測定",
-    "bench throughput tflop mfu token speed peak ベンチマーク スループット 性能測定",
+    r"(?![a-z])|ベンチマーク|ベンチを|スループット|(?:性能|速度)(?:を|の)?(?:測定|計測|測り|測る)",
+    "bench throughput tflop mfu token speed peak ベンチ スループット 性能 速度",
 )
 FIRST_RUN = Wording(
     r"first[- ](?:time|run|try|try-?out|smoke)|try-?out|getting started|get started|smoke[- ]?test|hello[- ]?world|"
@@ -113,7 +116,9 @@ FIRST_RUN = Wording(
     "first try started smoke hello new 初 はじめ お試し スモーク 動作確認 入門",
 )
 CORRELATION = Wording(
-    r"correlat\w+|loss parity|same loss|compare .{0,30}megatron-?lm|相関|損失を?比較", "correlat loss compare 相関 損失"
+    r"correlat\w+|loss parity|same loss|compare .{0,30}megatron-?lm|相関|(?:損失|loss)(?:が|の|を)?(?:比較|一致|同じ|揃)|"
+    r"megatron-?lm ?(?:と|との|と比べ).{0,20}(?:比較|比べ|一致)",
+    "correlat loss compare 相関 損失 megatron",
 )
 PRECISION = Wording(r"(?<![a-z0-9])(?P<name>bf16|fp8[-_ ]?(?:mx|cs|sc|ds)|mxfp8|nvfp4|fp4|fp8)(?![a-z0-9])", "bf16 fp8 fp4")
 MOCK_DATA = Wording(

@@ -8,7 +8,8 @@ from autorecipe.catalog.hardware import load_gpus
 from autorecipe.errors import UsageError
 from autorecipe.recommend import question as reader
 from autorecipe.recommend import vocabulary
-from autorecipe.recommend.question import check_question, merge_options, parse_question, split_questions
+from autorecipe.recommend.consistency import check_question, merge_options
+from autorecipe.recommend.question import parse_question, split_questions
 from autorecipe.schema.preset import PRESETS
 from autorecipe.schema.recipe import Mode
 from autorecipe.schema.recommendation import Question, Topic
@@ -245,3 +246,32 @@ def test_no_text_that_matches_lacks_the_words(name):
 def test_every_kind_of_wording_is_tried():
     assert len(WORDINGS) > 20
     assert {"GOALS-1", "TOPICS-0", "NEGATION-0", "ADAPTERS-0", "OTHER_GPUS-0"} <= WORDINGS.keys()
+
+
+@pytest.mark.parametrize(
+    ("text", "facts"),
+    [
+        ("Ｈ１００　８ＧＰＵで 70億パラメータのモデルを微調整", {"num_gpus": 8, "gpu": "h100", "size": 7.0, "mode": Mode.SFT}),
+        ("８０億パラメータ、H100×8、指示チューニング", {"num_gpus": 8, "gpu": "h100", "size": 8.0, "mode": Mode.SFT}),
+        ("1兆パラメータ級のKimi K2を256枚のB200で事前学習", {"num_gpus": 256, "gpu": "b200", "mode": Mode.PRETRAIN}),
+        ("Llama3 8Bを32kトークンで事前学習、A100 80GB 16基", {"model": "llama3 8b", "seq_length": 32768, "num_gpus": 16}),
+        ("Qwen3 30B-A3BをLoRAで、H100を2枚、コンテキスト長は1万6千", {"seq_length": 16000, "num_gpus": 2, "adapter": "lora"}),
+        ("小規模MoEを16GPUで学習したい", {"num_gpus": 16, "topic": Topic.SMALL_MOE, "model": None}),
+        ("8台のH100ノード（各8GPU）でLlama3 70Bを事前学習", {"num_nodes": 8, "gpus_per_node": 8, "model": "llama3 70b"}),
+        ("GPU 64台（1ノードあたり8台）でLlama3 70B", {"num_gpus": 64, "gpus_per_node": 8, "num_nodes": None}),
+        ("4ノード、各8枚の H100 で Llama3 70B", {"num_nodes": 4, "gpus_per_node": 8, "gpu": "h100", "num_gpus": None}),
+        ("H100 8枚×4ノードでGPT-OSS 120Bをファインチューン", {"num_nodes": 4, "gpus_per_node": 8, "num_gpus": None}),
+        ("8 GPUs x 2 nodes, llama3 8b", {"num_nodes": 2, "gpus_per_node": 8, "num_gpus": None}),
+        ("4 H100 nodes with 8 GPUs each", {"num_nodes": 4, "gpus_per_node": 8, "gpu": "h100", "num_gpus": None}),
+        ("H100 2枚。DoRAではなく全パラメータのSFT", {"mode": Mode.SFT, "adapter": None}),
+        ("社内文書でQwen3 14Bを追加学習したい", {"mode": Mode.SFT}),
+        ("LoRA で追加学習したい", {"mode": Mode.PEFT, "adapter": "lora"}),
+        ("Ｑｗｅｎ３　８Ｂ を追加学習（継続事前学習）したい", {"mode": Mode.PRETRAIN, "model": "qwen3 8b"}),
+        ("Llama3 8Bを継続学習", {"mode": Mode.PRETRAIN}),
+        ("GB200 NVL72で Qwen3 235B の性能を測定したい", {"benchmark": True, "gpu": "gb200"}),
+        ("Megatron-LMとBridgeで損失が一致するか比較したい", {"topic": Topic.CORRELATION, "model": None}),
+    ],
+)
+def test_questions_as_japanese_engineers_write_them(text, facts):
+    question = parse_question(text, gpus=list(load_gpus()), presets=PRESETS, recipes=lambda word: word.endswith("_config"))
+    assert {name: getattr(question, name) for name in facts} == facts
