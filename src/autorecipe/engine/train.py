@@ -33,6 +33,7 @@ from autorecipe.engine.data.tokenizer import Tokenizer, resolve_vocabulary
 from autorecipe.engine.finetune.data import build_finetune_data, open_finetune_streams, share_over_ranks
 from autorecipe.engine.finetune.spec import FinetuneSpec, is_finetuning, read_finetune_spec
 from autorecipe.engine.loop.batch import BatchPlan, check_batch
+from autorecipe.engine.loop.outputs import check_outputs
 from autorecipe.engine.loop.reporter import Reporter
 from autorecipe.engine.loop.router import SideLosses
 from autorecipe.engine.loop.schedule import build_scheduler, read_schedule
@@ -97,8 +98,10 @@ def train(run: RunConfig, options: TrainOptions | None = None) -> int:
         for line in _header(run):
             say(line)
         say(f"layout {context.layout.render()}, {context.world_size} processes ({context.backend}); {spec.render()}")
+        metrics_path = options.metrics_path or _default_metrics_path(settings)
         plan = _share(lambda: _find_checkpoints(run, settings, options, identity, say), context.rank)
         base = _share(lambda: find_pretrained(run, identity=describe_identity(run, with_adapter=False)), context.rank)
+        _share(lambda: check_outputs(settings, metrics_path), context.rank)
         if isinstance(spec, FinetuneSpec):
             _check_start(run, plan, base, options, say)
         open_streams = _prepare_data(spec, settings, vocabulary.tokenizer, context, options, say)
@@ -126,7 +129,7 @@ def train(run: RunConfig, options: TrainOptions | None = None) -> int:
             rank=context.rank,
             world_size=context.world_size,
             padded_vocab_size=build.padded_vocab_size(run, context.layout.tp),
-            metrics_path=options.metrics_path or _default_metrics_path(settings),
+            metrics_path=metrics_path,
             resumed_at=state.iteration,
             facts={
                 "framework": "autorecipe",
@@ -163,7 +166,7 @@ def train(run: RunConfig, options: TrainOptions | None = None) -> int:
             optimizer=adam,
             scheduler=scheduler,
             streams=streams,
-            batch=BatchPlan(settings, data_parallel_size=context.data_parallel_size, rank=context.rank),
+            batch=BatchPlan(settings, data_parallel_size=context.data_parallel_size),
             side_losses=SideLosses(run, shape, context.groups),
             saver=saver,
             describe=_describer(run, identity, context, settings, scheduler),

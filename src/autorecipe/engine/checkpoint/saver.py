@@ -163,9 +163,7 @@ class CheckpointSaver:
             # Replicas are written once, so the largest rank alone is a lower bound, certain not to refuse what would fit.
             needed, free = largest * SPACE_MARGIN, folder.free_bytes(self.root)
             if needed > free:
-                answer = [
-                    f"the disk is full: at least {needed / 1024**3:.2f} GiB are needed and {free / 1024**3:.2f} GiB are free"
-                ]
+                answer = [f"the disk is full: at least {_mib(needed)} are needed and {_mib(free)} are free"]
         dist.broadcast_object_list(answer, src=0)
         return answer[0]
 
@@ -193,6 +191,11 @@ class CheckpointSaver:
 
 def _collective_device() -> torch.device:
     return torch.device("cuda") if dist.get_backend() == "nccl" else torch.device("cpu")
+
+
+def _mib(size_bytes: float) -> str:
+    mib = size_bytes / 1024**2
+    return f"{mib:.1f} MiB" if mib < 1024 else f"{mib / 1024:.2f} GiB"
 
 
 def _first_line(error: BaseException) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import torch
 from autorecipe.engine.data.datasets import Streams
 from autorecipe.engine.data.tokenizer import Tokenizer
 from autorecipe.engine.finetune.batches import PackDataset, RowDataset, open_stream
-from autorecipe.engine.finetune.order import GlobalBatchSampler, batch_sizes, draw_packs, draw_rows
+from autorecipe.engine.finetune.order import GlobalBatchSampler, draw_packs, draw_rows
 from autorecipe.engine.finetune.packing import pack_rows, padded_lengths
 from autorecipe.engine.finetune.packs import Packing
 from autorecipe.engine.finetune.prebuilt import build_pack_store
@@ -25,6 +26,7 @@ from autorecipe.engine.finetune.sources import Source
 from autorecipe.engine.finetune.spec import FinetuneSpec
 from autorecipe.engine.finetune.store import Store, build_store
 from autorecipe.engine.finetune.waiting import let_one_do
+from autorecipe.engine.loop.batch import running_batch
 from autorecipe.engine.loop.settings import LoopSettings
 from autorecipe.engine.parallel import ParallelContext
 
@@ -145,7 +147,7 @@ def open_finetune_streams(
 
     evaluates = settings.eval_iters > 0
     training = {
-        "batch_size": batch_sizes(settings, data_parallel_size=data_parallel_size),
+        "batch_size": partial(running_batch, settings, data_parallel_size=data_parallel_size),
         "micro_batch_size": settings.micro_batch_size,
         "drops_last": spec.drops_last,
     }

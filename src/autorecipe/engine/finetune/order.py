@@ -14,7 +14,6 @@ from typing import Protocol
 import numpy
 import torch
 
-from autorecipe.engine.loop.settings import LoopSettings
 from autorecipe.errors import Problem, UsageError
 
 Item = tuple[int, int]
@@ -131,24 +130,6 @@ class GlobalBatchSampler:
             size = min(size, self.consumed_samples - consumed)
             consumed, done = consumed + size, done + size
         return epoch, done
-
-
-def batch_sizes(settings: LoopSettings, *, data_parallel_size: int) -> Callable[[int], int]:
-    """Return the sequences of a training step's global batch by the sequences consumed before it.
-
-    Source: Megatron-Core num_microbatches_calculator.py @ 0.16.1. Evidence: enforced-upstream.
-    """
-    ramp, whole = settings.ramp_up, settings.global_batch_size
-    block = settings.micro_batch_size * data_parallel_size
-
-    def size(consumed: int) -> int:
-        found = whole
-        if ramp is not None and consumed <= ramp.samples:
-            steps = (whole - ramp.start) // ramp.increment
-            found = ramp.start + int(consumed / (ramp.samples / steps)) * ramp.increment
-        return found // block * block if settings.decrease_batch_size_if_needed else found
-
-    return size
 
 
 def draw_rows(count: int, wanted: int) -> numpy.ndarray:

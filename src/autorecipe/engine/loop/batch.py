@@ -1,4 +1,7 @@
-"""How many micro batches a step has: constant, or ramped up with the samples consumed (Megatron-Core's calculator)."""
+"""How many samples a step has: constant, or ramped up with the samples consumed.
+
+Megatron-Core's calculator does not ramp from 0.19 on (it ignores the argument and says that it is deprecated), so none is asked.
+"""
 
 from __future__ import annotations
 
@@ -6,46 +9,51 @@ from autorecipe.engine.loop.settings import LoopSettings
 from autorecipe.errors import Problem, UsageError
 
 
+def asked_batch(settings: LoopSettings, consumed_samples: int) -> int:
+    """Return the samples that the step after so many consumed samples should have.
+
+    Formula: start + floor(consumed / (samples / steps)) x increment up to `samples`, the whole batch afterwards.
+    Source: Megatron-Core num_microbatches_calculator.py @ 0.16.1. Evidence: enforced-upstream.
+    """
+    ramp = settings.ramp_up
+    if ramp is None or consumed_samples > ramp.samples:
+        return settings.global_batch_size
+    steps = (settings.global_batch_size - ramp.start) // ramp.increment
+    return ramp.start + int(consumed_samples / (ramp.samples / steps)) * ramp.increment
+
+
+def running_batch(settings: LoopSettings, consumed_samples: int, *, data_parallel_size: int) -> int:
+    """Return the samples that it has: rounded down to what the ranks divide, where the configuration allows that."""
+    asked = asked_batch(settings, consumed_samples)
+    block = settings.micro_batch_size * data_parallel_size
+    return asked // block * block if settings.decrease_batch_size_if_needed else asked
+
+
 class BatchPlan:
     """Micro batches of each step, for training and for evaluation."""
 
-    def __init__(self, settings: LoopSettings, *, data_parallel_size: int, rank: int) -> None:
+    def __init__(self, settings: LoopSettings, *, data_parallel_size: int) -> None:
         """Prepare.
 
         Raises:
             UsageError: a batch size that the data-parallel ranks do not divide.
         """
-        from megatron.core import num_microbatches_calculator as calculator
-
         check_batch(settings, data_parallel_size=data_parallel_size)
         self._settings = settings
         self._data_parallel_size = data_parallel_size
-        self._calculator = calculator
-        ramp = settings.ramp_up
-        calculator.unset_num_microbatches_calculator()
-        calculator.init_num_microbatches_calculator(
-            rank,
-            None if ramp is None else [ramp.start, ramp.increment, ramp.samples],
-            settings.global_batch_size,
-            settings.micro_batch_size,
-            data_parallel_size,
-            settings.decrease_batch_size_if_needed,
-        )
+        self._asked = self.samples = 0
+        self.update(0)
 
     def update(self, consumed_samples: int) -> int:
-        """Move to the batch of the next step and return its micro batches per rank."""
-        self._calculator.update_num_microbatches(consumed_samples, consistency_check=True, verbose=False)
-        return int(self._calculator.get_num_microbatches())
-
-    @property
-    def samples(self) -> int:
-        """Samples of the current step, over all ranks."""
-        return int(self._calculator.get_num_microbatches()) * self._settings.micro_batch_size * self._data_parallel_size
+        """Move to the batch of the next step (`samples`, over all ranks) and return its micro batches per rank."""
+        self._asked = asked_batch(self._settings, consumed_samples)
+        self.samples = running_batch(self._settings, consumed_samples, data_parallel_size=self._data_parallel_size)
+        return self.samples // (self._settings.micro_batch_size * self._data_parallel_size)
 
     @property
     def lost_samples(self) -> int:
         """Samples by which the current batch was rounded down."""
-        return int(self._calculator.get_current_global_batch_size() - self._calculator.get_current_running_global_batch_size())
+        return self._asked - self.samples
 
     @property
     def eval_microbatches(self) -> int:

@@ -5,9 +5,11 @@ Purpose: one call per log line; a sink that is asked for and not installed is an
 
 from __future__ import annotations
 
+import errno
 import json
 import math
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -44,13 +46,23 @@ class JsonLinesSink:
         lines = [json.dumps(dict(facts)), *kept] if facts else kept
         temporary.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
         temporary.replace(path)
-        self._file = path.open("a", encoding="utf-8")
+        self._file = path.open("ab", buffering=0)
+        self._is_torn = False
 
     def write(self, iteration: int, values: Mapping[str, float], *, consumed_samples: int) -> None:
-        """Append one line; numbers that are not finite become null, as JSON has no others."""
+        """Append one line; numbers that are not finite become null, as JSON has no others.
+
+        Raises:
+            OSError: it could not be written; what stands there of it is skipped by readers, and the next line begins anew.
+        """
         clean = {name: value if math.isfinite(value) else None for name, value in values.items()}
-        self._file.write(json.dumps({"iteration": iteration, "consumed_samples": consumed_samples, **clean}) + "\n")
-        self._file.flush()
+        line = json.dumps({"iteration": iteration, "consumed_samples": consumed_samples, **clean}) + "\n"
+        whole = (("\n" if self._is_torn else "") + line).encode()
+        self._is_torn = True
+        written = self._file.write(whole)
+        if written != len(whole):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), self._file.name)
+        self._is_torn = False
 
     def close(self) -> None:
         """Close the file."""
@@ -118,21 +130,44 @@ class WandbSink:
 
 
 class Sinks:
-    """Every sink of one process."""
+    """Every sink of one process. One that cannot be written to any more costs a message, not the run."""
 
-    def __init__(self, sinks: list[MetricSink]) -> None:
-        """Keep them."""
+    def __init__(self, sinks: list[MetricSink], *, say: Callable[[str], None] = print) -> None:
+        """Keep them.
+
+        Args:
+            sinks: open ones.
+            say: prints a line.
+        """
         self._sinks = sinks
+        self._say = say
+        self._failing: set[int] = set()
 
     def write(self, iteration: int, values: Mapping[str, float], *, consumed_samples: int) -> None:
         """Record in each."""
-        for sink in self._sinks:
-            sink.write(iteration, values, consumed_samples=consumed_samples)
+        for number, sink in enumerate(self._sinks):
+            try:
+                sink.write(iteration, values, consumed_samples=consumed_samples)
+            except OSError as error:
+                self._note(number, f"error[metrics-write]: numbers from iteration {iteration} on are NOT recorded: {error}")
+            else:
+                if number in self._failing:
+                    self._failing.remove(number)
+                    self._say(f"numbers are recorded again from iteration {iteration} on")
 
     def close(self) -> None:
         """Close each."""
-        for sink in self._sinks:
-            sink.close()
+        for number, sink in enumerate(self._sinks):
+            try:
+                sink.close()
+            except OSError as error:
+                self._note(number, f"error[metrics-write]: the last numbers are NOT recorded: {error}")
+
+    def _note(self, number: int, message: str) -> None:
+        """Say it once, until it works again."""
+        if number not in self._failing:
+            self._failing.add(number)
+            self._say(f"{message}; training goes on\nhint: free space there; every line is tried again")
 
 
 def _is_done(row: Mapping[str, Any], resumed_at: int) -> bool:

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import time
 from collections.abc import Mapping
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from autorecipe.engine.loop import lines
 from autorecipe.engine.loop.flops import count_step_flops
@@ -18,6 +22,7 @@ from autorecipe.engine.loop.lines import IterationRecord
 from autorecipe.engine.loop.metrics import JsonLinesSink, MetricSink, Sinks, TensorBoardSink, WandbSink
 from autorecipe.engine.loop.progress import Progress
 from autorecipe.engine.loop.settings import LoopSettings
+from autorecipe.errors import EnvironmentProblem
 from autorecipe.schema.model import ModelShape
 
 
@@ -58,15 +63,19 @@ class Reporter:
         self._is_last = rank == world_size - 1
         self.progress = Progress(settings.train_iters, enabled=self._is_last)
         sinks: list[MetricSink] = []
-        if self._is_last and metrics_path is not None:
-            sinks.append(JsonLinesSink(metrics_path, resumed_at=resumed_at, facts=facts))
-        if self._is_last and settings.tensorboard_dir is not None:
-            sinks.append(TensorBoardSink(settings.tensorboard_dir, resumed_at=resumed_at))
+        try:
+            if self._is_last and metrics_path is not None:
+                sinks.append(JsonLinesSink(metrics_path, resumed_at=resumed_at, facts=facts))
+            if self._is_last and settings.tensorboard_dir is not None:
+                sinks.append(TensorBoardSink(settings.tensorboard_dir, resumed_at=resumed_at))
+        except OSError as error:  # on a machine of its own, or gone since `check_outputs`
+            message = f"{error.filename or metrics_path} cannot be written: {error.strerror}"
+            raise EnvironmentProblem(message, hint="free space there, or use another folder") from None
         if self._is_last and settings.wandb_project:
             sinks.append(
                 WandbSink(project=settings.wandb_project, name=settings.wandb_name, folder=settings.wandb_dir, config=config)
             )
-        self._sinks = Sinks(sinks)
+        self._sinks = Sinks(sinks, say=partial(print, flush=True))
 
     def say(self, text: str) -> None:
         """Print a message once."""
@@ -77,6 +86,11 @@ class Reporter:
         """Print this model-parallel rank's parameter count where it speaks for its replicas."""
         if speaks:
             print(lines.render_parameters(count, tensor_rank=tensor_rank, pipeline_rank=pipeline_rank), flush=True)
+
+    def report_first_step(self) -> None:
+        """Print how long the process took from its start to the end of its first step."""
+        seconds = time.time() - psutil.Process().create_time()
+        self.say(f"first step done {seconds:.1f} s after the start of the process")
 
     def report_iteration(self, record: IterationRecord) -> None:
         """Print one interval's line and record its numbers."""

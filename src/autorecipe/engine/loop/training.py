@@ -214,6 +214,8 @@ class TrainingLoop:
                     seq_length=sum(self._lengths) / len(self._lengths),
                 )
             )
+            if is_first:
+                self.reporter.report_first_step()
             if due:
                 self._meter.reset()
                 self._lengths.clear()

@@ -2,13 +2,14 @@
 
 import itertools
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 
-from autorecipe.engine.finetune.order import FILLER, GlobalBatchSampler, batch_sizes, draw_packs, draw_rows
-from autorecipe.engine.loop.batch import BatchPlan
+from autorecipe.engine.finetune.order import FILLER, GlobalBatchSampler, draw_packs, draw_rows
+from autorecipe.engine.loop.batch import running_batch
 from autorecipe.engine.loop.settings import read_settings
 from autorecipe.errors import UsageError
 from autorecipe.schema.run import RunConfig
@@ -77,13 +78,11 @@ def test_a_growing_batch_reads_on_and_resumes_anywhere() -> None:
         "dataset.seq_length": 8,
     }
     settings = read_settings(RunConfig(values=values))
-    size = batch_sizes(settings, data_parallel_size=1)
-    plan, consumed, steps = BatchPlan(settings, data_parallel_size=1, rank=0), 0, []
+    size = partial(running_batch, settings, data_parallel_size=1)
+    consumed, steps = 0, []
     for _ in range(9):
-        plan.update(consumed)
-        assert size(consumed) == plan.samples  # as many as Megatron-Core counts
-        steps.append(plan.samples)
-        consumed += plan.samples
+        steps.append(size(consumed))
+        consumed += steps[-1]
     assert steps[0] == 2 and steps[-1] == 8 and len(set(steps)) == 4
     stream = iter(sampler(19, batch_size=size))
     whole = [[number for _ in range(step // 2) for number in next(stream)] for step in steps]

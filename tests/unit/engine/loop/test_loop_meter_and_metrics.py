@@ -1,11 +1,12 @@
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from autorecipe.engine.loop.meter import IntervalMeter
-from autorecipe.engine.loop.metrics import JsonLinesSink
+from autorecipe.engine.loop.metrics import JsonLinesSink, Sinks
 
 
 def test_each_interval_averages_its_own_iterations_only() -> None:
@@ -78,3 +79,38 @@ def test_facts_stand_first_and_once(tmp_path: Path) -> None:
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     assert rows[0] == {"framework": "autorecipe"}
     assert [row["iteration"] for row in rows[1:]] == [1, 2]
+
+
+class Disk:
+    """A file on a disk that fills up in the middle of a line, and has space again later."""
+
+    name = "metrics.jsonl"
+
+    def __init__(self, file: Any) -> None:
+        self.file = file
+        self.room: int | None = None
+
+    def write(self, data: bytes) -> int:
+        taken = data if self.room is None else data[: self.room]
+        self.file.write(taken)
+        if self.room is not None:
+            self.room -= len(taken)
+        return len(taken)
+
+    def close(self) -> None:
+        self.file.close()
+
+
+def test_a_full_disk_costs_numbers_and_not_the_run(tmp_path: Path) -> None:
+    path, said = tmp_path / "metrics.jsonl", []
+    sink = JsonLinesSink(path, resumed_at=0)
+    disk = sink._file = Disk(sink._file)  # type: ignore[assignment]
+    sinks = Sinks([sink], say=said.append)
+    for iteration in range(1, 6):
+        disk.room = {2: 20, 3: 0}.get(iteration)
+        sinks.write(iteration, {"lm loss": 1.0}, consumed_samples=iteration)
+    sinks.close()
+    assert len(said) == 2 and "from iteration 2 on are NOT recorded: [Errno 28]" in said[0] and "from iteration 4 on" in said[1]
+    resumed = JsonLinesSink(path, resumed_at=5)
+    resumed.close()
+    assert [json.loads(line)["iteration"] for line in path.read_text().splitlines()] == [1, 4, 5]
