@@ -44,6 +44,7 @@ SHARED_CODES = {
     "unsupported": "a data format or tokenizer that this engine does not have",
     "usage": "a command line that cannot be understood",
     "wrong-type": "a value of another type than the field's",
+    "unwritable": "a folder that nothing can be written to",
 }
 """Errors that several modules find, and what each means everywhere."""
 
