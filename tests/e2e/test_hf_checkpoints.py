@@ -117,6 +117,15 @@ def test_what_cannot_be_imported_is_refused_by_name(
     assert "yarn without factor and original_max_position_embeddings" in printed and "mlp_bias=True" in printed
 
 
+def test_rounded_weights_are_said(train_ranks: Trainer, converted: tuple[Path, dict[str, torch.Tensor]], tmp_path: Path) -> None:
+    shutil.copytree(converted[0] / "llama2" / "hf", tmp_path / "hf")
+    config = json.loads((tmp_path / "hf" / "config.json").read_text())
+    (tmp_path / "hf" / "config.json").write_text(json.dumps({**config, "dtype": "bfloat16"}))
+    words = ["import", "--hf", str(tmp_path / "hf"), "--out", str(tmp_path / "mcore")]
+    [note] = train_ranks.call("hf_server:run", words, tmp_path / "log.txt")["result"]["notes"]
+    assert "parameters are stored with more digits than config.json's bfloat16 has" in note
+
+
 def test_further_predicted_tokens_and_8_bit_weights_are_said(
     train_ranks: Trainer, converted: tuple[Path, dict[str, torch.Tensor]], tmp_path: Path
 ) -> None:

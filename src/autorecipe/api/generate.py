@@ -24,6 +24,7 @@ def generate_text(
     tokenizer: str | None = None,
     base: Path | None = None,
     compare: bool = False,
+    chat: bool = False,
 ) -> dict[str, Any]:
     """Complete prompts greedily with a checkpoint of any layout, adapters included.
 
@@ -34,6 +35,7 @@ def generate_text(
         tokenizer: `ByteTokenizer`, `NullTokenizer`, or a Hugging Face name or folder; None takes the training's.
         base: weights that an adapter belongs to; None takes those that its training started from.
         compare: whether to complete with the weights that training started from, too.
+        chat: whether each prompt is what a user says, laid out as fine-tuning lays chats out.
 
     Returns:
         checkpoint, iteration, base, adapter, tokenizer, and `completions`: for each prompt its text and number of tokens, and
@@ -54,6 +56,7 @@ def generate_text(
         "tokenizer": tokenizer,
         "base": str(base) if base is not None else None,
         "compare": compare,
+        "chat": chat,
     }
     done = subprocess.run(
         [sys.executable, "-m", GENERATOR], input=json.dumps(request), capture_output=True, text=True, check=False

@@ -36,6 +36,9 @@ if TYPE_CHECKING:
     help="Weights that an adapter belongs to. Default: those that its training started from.",
 )
 @click.option("--compare", is_flag=True, help="Complete with the weights that training started from, too.")
+@click.option(
+    "--chat", is_flag=True, help="Each prompt is what a user says: laid out by the chat template, as fine-tuning does; answered."
+)
 @format_option
 def generate(
     saved: Path,
@@ -44,6 +47,7 @@ def generate(
     max_new_tokens: int,
     base: Path | None,
     compare: bool,
+    chat: bool,
     output_format: str,
 ) -> None:
     """Complete prompts greedily with a checkpoint, on one GPU or on the CPU.
@@ -53,7 +57,9 @@ def generate(
     """
     from autorecipe.api.generate import generate_text
 
-    report = generate_text(saved, prompts, max_new_tokens=max_new_tokens, tokenizer=tokenizer, base=base, compare=compare)
+    report = generate_text(
+        saved, prompts, max_new_tokens=max_new_tokens, tokenizer=tokenizer, base=base, compare=compare, chat=chat
+    )
     emit(report, output_format=output_format, render=lambda console: _render(report, console))
 
 

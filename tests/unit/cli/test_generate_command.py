@@ -44,7 +44,7 @@ def test_text_shows_both_answers_and_what_was_cut(asked: list[Any], capsys: pyte
     printed = capsys.readouterr().out
     assert "/runs/iter_0000030, LoRA of rank 8 on /base/iter_0000000" in printed
     assert "prompt: a [b]\nbefore: x ...\nanswer: y\n" in printed
-    options = {"max_new_tokens": 3, "tokenizer": None, "base": None, "compare": True}
+    options = {"max_new_tokens": 3, "tokenizer": None, "base": None, "compare": True, "chat": False}
     assert asked == [(Path("/runs"), ("a [b]",), options)]
 
 

@@ -307,7 +307,7 @@ def resolve_vocabulary(run: RunConfig, *, mock: bool) -> Vocabulary:
         tokenizer: Tokenizer = NullTokenizer(size)
     else:
         tokenizer = load_tokenizer(kind, name, tokenizer_size if tokenizer_size is not None else model_size)
-        _set_template(tokenizer, value("tokenizer.chat_template"), value("tokenizer.chat_template_path"))
+        set_template(tokenizer, value("tokenizer.chat_template"), value("tokenizer.chat_template_path"))
     take = bool(value("tokenizer.use_tokenizer_vocab_size")) or model_size is None
     if not take and model_size < tokenizer.vocab_size:
         raise UsageError(
@@ -328,7 +328,7 @@ def resolve_vocabulary(run: RunConfig, *, mock: bool) -> Vocabulary:
     return Vocabulary(tokenizer=tokenizer, run=complete, notes=tuple(notes))
 
 
-def _set_template(tokenizer: Tokenizer, text: str | None, path: str | None) -> None:
+def set_template(tokenizer: Tokenizer, text: str | None, path: str | None) -> None:
     """Give a tokenizer the chat template of the configuration, where it names one.
 
     Raises:

@@ -40,6 +40,19 @@ class Laid:
     spans: Sequence[tuple[int, int]]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """Turns that wait for an answer.
+
+    Attributes:
+        ids: all of them.
+        ends: ids that end an answer: that of a document, and the mark that training taught.
+    """
+
+    ids: Sequence[int]
+    ends: frozenset[int]
+
+
 class ChatLayout:
     """Turns conversations into token ids with answer spans."""
 
@@ -71,6 +84,27 @@ class ChatLayout:
         text = self._render(conversation.messages, conversation, asks=False)
         spans = find_answers(conversation.messages, text, lambda turns, asks: self._render(turns, conversation, asks=asks))
         return self._cut(text, spans)
+
+    def ask(self, conversation: Conversation) -> Question:
+        """Return the ids of turns as they stand before an answer in training, and the ids that end such an answer.
+
+        Raises:
+            RowError: the template refuses the turns, or does not show where an answer begins.
+        """
+        held = {"role": "assistant", "content": _PLACE_HOLDER}
+        laid = self.lay(Conversation(messages=(*conversation.messages, held), tools=conversation.tools))
+        if not laid.spans:
+            raise RowError(f"the chat template marks no answer; {_REMEDY}")
+        begin, end = laid.spans[-1]
+        special = set(self._inner.all_special_ids) if self._inner is not None else set()
+        # What an answer ends with is its last special token; a line end may follow it.
+        marks = [number for number in laid.ids[begin:end] if number in special]
+        if self.is_plain or _GENERATION.search(self.template or ""):
+            return Question(ids=laid.ids[:begin], ends=frozenset((self._tokenizer.eod, *marks[-1:])))
+        text = self._render(conversation.messages, conversation, asks=True)
+        assert self._inner is not None
+        ids = self._inner(text, add_special_tokens=False)["input_ids"]
+        return Question(ids=ids, ends=frozenset((self._tokenizer.eod, *marks[-1:])))
 
     def _render(self, messages: Sequence[Mapping[str, Any]], conversation: Conversation, *, asks: bool) -> str:
         assert self._inner is not None

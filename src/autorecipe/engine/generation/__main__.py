@@ -1,6 +1,7 @@
 """Command line of the completion: one JSON request on standard input, one JSON report on standard output.
 
-The request: `checkpoint`, `prompts`, `limit`, and optionally `base`, `tokenizer`, `compare`. Messages go to standard error.
+The request: `checkpoint`, `prompts`, `limit`, and optionally `base`, `tokenizer`, `compare`, `chat`.
+Messages go to standard error.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from typing import Any
 
 from autorecipe.engine.adapters.attach import attach_adapters
 from autorecipe.engine.checkpoint.pretrained import load_pretrained
-from autorecipe.engine.data.tokenizer import Tokenizer, load_tokenizer
+from autorecipe.engine.data.tokenizer import Tokenizer, load_tokenizer, set_template
+from autorecipe.engine.finetune.chat import ChatLayout, Question
+from autorecipe.engine.finetune.examples import Conversation, RowError
 from autorecipe.engine.generation.greedy import complete
 from autorecipe.engine.saved import SavedModel, read_saved, whole_model
 from autorecipe.errors import AutorecipeError, EnvironmentProblem, Problem, UsageError
@@ -40,14 +43,15 @@ def generate(request: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
         request: `checkpoint` (folder), `prompts` (texts), `limit` (new tokens); optionally `base` (folder of the weights that
-            an adapter belongs to), `tokenizer` (a type of ours, or a Hugging Face name or folder) and `compare` (whether the
-            weights that training started from complete them too).
+            an adapter belongs to), `tokenizer` (a type of ours, or a Hugging Face name or folder), `compare` (whether the
+            weights that training started from complete them too) and `chat` (whether each prompt is what a user says, laid
+            out as fine-tuning lays it out).
 
     Returns:
         checkpoint, base, adapter, tokenizer, and one entry per prompt.
 
     Raises:
-        UsageError: no tokenizer is known, or a prompt is empty or too long.
+        UsageError: no tokenizer is known, a prompt is empty or too long, or the chat template refuses it.
         EnvironmentProblem: nothing whole is there.
         NegativeAnswer: the base is of another model.
     """
@@ -55,7 +59,8 @@ def generate(request: Mapping[str, Any]) -> dict[str, Any]:
     saved = read_saved(Path(request["checkpoint"]).expanduser(), base=Path(base).expanduser() if base else None)
     tokenizer, name = _open_tokenizer(saved, request.get("tokenizer"))
     limit = int(request["limit"])
-    prompts = [tokenizer.tokenize(text) for text in request["prompts"]]
+    questions = _lay(tokenizer, request["prompts"], chat=bool(request.get("chat")), saved=saved)
+    prompts = [list(question.ids) for question in questions]
     _check_prompts(saved, request["prompts"], prompts, limit=limit, vocab_size=_vocabulary(saved, tokenizer))
     if request.get("compare") and saved.base is None:
         message = "does not say which weights it started from"
@@ -70,8 +75,8 @@ def generate(request: Mapping[str, Any]) -> dict[str, Any]:
 
     def answer(chunk: Any, key: str) -> None:
         chunk.eval()
-        for row, ids in zip(rows, prompts, strict=True):
-            found = complete(chunk, ids, vocab_size=_vocabulary(saved, tokenizer), ends=frozenset({tokenizer.eod}), limit=limit)
+        for row, question in zip(rows, questions, strict=True):
+            found = complete(chunk, question.ids, vocab_size=_vocabulary(saved, tokenizer), ends=question.ends, limit=limit)
             row[key] = {"text": tokenizer.detokenize(found.ids), **asdict(found)}
 
     with whole_model(saved.reading_run) as chunk:
@@ -91,6 +96,20 @@ def generate(request: Mapping[str, Any]) -> dict[str, Any]:
         "tokenizer": name,
         "completions": rows,
     }
+
+
+def _lay(tokenizer: Tokenizer, texts: list[str], *, chat: bool, saved: SavedModel) -> list[Question]:
+    """Return the ids of each prompt and what ends an answer: of the text as it is, or of a chat's first turn."""
+    if not chat:
+        return [Question(ids=tokenizer.tokenize(text), ends=frozenset({tokenizer.eod})) for text in texts]
+    template, path = (saved.run.get(f"tokenizer.chat_template{suffix}", None) for suffix in ("", "_path"))
+    set_template(tokenizer, template or None, path or None)
+    layout = ChatLayout(tokenizer)
+    try:
+        return [layout.ask(Conversation(messages=({"role": "user", "content": text},))) for text in texts]
+    except RowError as error:
+        hint = "leave --chat and write the whole text"
+        raise UsageError(Problem(path="--chat", code="bad-value", message=str(error), hint=hint)) from None
 
 
 def _open_tokenizer(saved: SavedModel, given: str | None) -> tuple[Tokenizer, str]:

@@ -68,15 +68,21 @@ def import_weights(source: Path, root: Path, *, peft: Path | None = None) -> dic
     def read_source(name: str) -> torch.Tensor:
         return tensors.read(name) if adapter is None else adapter.merge(name, tensors.read(name))
 
+    rounded: list[str] = []
+    places: dict[str, Place] = {}
+
     def read(name: str) -> torch.Tensor:
         piece = pieces[name]
-        return piece.join([read_source(source) for source in piece.sources])
+        parameter = piece.join([read_source(source) for source in piece.sources])
+        if torch.promote_types(parameter.dtype, places[name].dtype) != places[name].dtype:
+            rounded.append(name)
+        return parameter
 
     run = model.as_run()
     try:
         with abstract_model(run) as chunk:
             content = whole_content(chunk)
-            places = list_places(content["model"])
+            places.update(list_places(content["model"]))
             left_out = _check_tensors(model, pieces, places, tensors)
             if adapter is not None:
                 adapter.check({name: tensors.shape(name) for piece in pieces.values() for name in piece.sources})
@@ -87,6 +93,11 @@ def import_weights(source: Path, root: Path, *, peft: Path | None = None) -> dic
     notes = list(model.notes)
     if left_out:
         notes.append(f"{len(left_out)} tensors have no place in this engine's model and were left out: {left_out[0]} ...")
+    if rounded:
+        notes.append(
+            f"{len(rounded)} parameters are stored with more digits than config.json's {model.dtype} has, and were rounded: "
+            f"{rounded[0]} ..."
+        )
     if tensors.expanded:
         notes.append(f"{len(tensors.expanded)} tensors stored in fewer bits were expanded to {model.dtype}")
     return {

@@ -14,7 +14,7 @@ from autorecipe.engine.hf.fields import Fields
 from autorecipe.engine.hf.pieces import Piece
 from autorecipe.engine.hf.quantized import check_quantization
 from autorecipe.engine.options import for_conversion
-from autorecipe.errors import EnvironmentProblem, Problem, UsageError
+from autorecipe.errors import EnvironmentProblem, Problem, UsageError, near_misses
 from autorecipe.schema.run import RunConfig
 
 FAMILIES: Mapping[str, Callable[[Fields], Description]] = {
@@ -84,7 +84,9 @@ def read_hf_model(folder: Path) -> HfModel:
     describe = FAMILIES.get(family)
     if describe is None:
         why = f": it needs {MISSING[family]}, which this engine does not build" if family in MISSING else ""
-        message, hint = f"model_type {family!r} is not converted{why}", f"use one of {', '.join(FAMILIES)}"
+        close = near_misses(family, list(FAMILIES)) if not why else []
+        meant = f"; did you mean {', '.join(repr(name) for name in close)}?" if close else ""
+        message, hint = f"model_type {family!r} is not converted{why}{meant}", f"use one of {', '.join(FAMILIES)}"
         raise UsageError(Problem(path=str(path), code="hf-unsupported", message=message, hint=hint))
     fields = Fields(path, config, family=family)
     description = describe(fields)

@@ -80,8 +80,9 @@ class ShardReader:
             try:
                 self._open = path, self._stack.enter_context(safe_open(str(path), framework="pt"))
             except Exception as error:  # the library raises a class of its own for damage
-                message = f"cannot be read: {error}"
-                raise EnvironmentProblem(Problem(path=str(path), code="weights-damaged", message=message)) from error
+                message = f"cannot be read, {path.stat().st_size if path.is_file() else 0:,} bytes: {error}"
+                hint = "the file is cut off or damaged: download it again and compare its size with the hub's"
+                raise EnvironmentProblem(Problem(path=str(path), code="weights-damaged", message=message, hint=hint)) from error
         return self._open[1]
 
 

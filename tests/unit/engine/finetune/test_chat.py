@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 from tests.unit.engine.finetune.chat_tokenizer import TEMPLATES, load
 
-from autorecipe.engine.data.tokenizer import HuggingFaceTokenizer
-from autorecipe.engine.finetune.examples import RowError
+from autorecipe.engine.data.tokenizer import ByteTokenizer, HuggingFaceTokenizer
+from autorecipe.engine.finetune.chat import ChatLayout
+from autorecipe.engine.finetune.examples import Conversation, RowError
 from autorecipe.engine.finetune.spec import ChatFormat
 from autorecipe.engine.finetune.tokenize import RowTokenizer
 
@@ -59,3 +60,30 @@ def test_what_a_template_refuses_or_hides_is_an_error_of_the_row(tokenizer: Hugg
         learned(tokenizer, "strict", [("system", "s"), *TURNS])
     with pytest.raises(RowError, match=r"differently once it follows; give a template that marks answers"):
         learned(tokenizer, "counting", TURNS)
+
+
+@pytest.mark.parametrize(
+    ("template", "mark"),
+    [
+        ("chatml", "<|im_end|>"),
+        ("llama3", "<|eot_id|>"),
+        ("gemma", "<end_of_turn>"),
+        ("channels", "<|return|>"),
+        ("marked", "<|im_end|>"),
+    ],
+)
+def test_a_question_is_what_stands_before_an_answer_in_training(
+    tokenizer: HuggingFaceTokenizer, template: str, mark: str
+) -> None:
+    tokenizer.set_chat_template(TEMPLATES[template])
+    layout, turns = ChatLayout(tokenizer), ({"role": "user", "content": "12 + 30"},)
+    question = layout.ask(Conversation(messages=turns))
+    laid = layout.lay(Conversation(messages=(*turns, {"role": "assistant", "content": "42 = fine"})))
+    assert list(question.ids) == list(laid.ids[: laid.spans[0][0]])
+    assert question.ends == {tokenizer.eod, tokenizer.inner.convert_tokens_to_ids(mark)}
+
+
+def test_a_question_without_a_template_is_a_line() -> None:
+    tokenizer = ByteTokenizer()
+    question = ChatLayout(tokenizer).ask(Conversation(messages=({"role": "user", "content": "Peru?"},)))
+    assert tokenizer.detokenize(question.ids) == "User: Peru?\nAssistant:" and question.ends == {tokenizer.eod}

@@ -54,6 +54,7 @@ def read(folder: Path, config: Any) -> HfModel:
         ({"quantization_config": {"quant_method": "awq"}}, "quantization 'awq'"),
         ({"model_type": "mistral", "sliding_window": 4, "layer_types": ["full_attention"]}, "layer_types=['full_attention']"),
         ({"model_type": "bert"}, "model_type 'bert' is not converted"),
+        ({"model_type": "lama"}, "did you mean 'llama'?"),
     ],
 )
 def test_what_is_not_understood_is_refused_by_name(tmp_path: Path, changes: dict[str, Any], expected: str) -> None:
