@@ -9,7 +9,7 @@ Rounding model. Unit roundoff u: 2^-24 (fp32), 2^-11 (fp16), 2^-8 (bf16), 2^-4 (
 k: 2 where both sides use the same arithmetic, so that only the order of operations differs (another layout, another
 framework); 16 where the arithmetic itself differs (bf16 against fp32). r: resolution of both prints. N: tokens in one step;
 logits round independently, so their mean error shrinks with sqrt(N). w: how large those errors are, by the hidden size h: h / 256
-up to 512, 2 sqrt(h / 512) beyond, 1 where no header states h. S(t): largest move of the reference loss between
+from 128 to 512, 0.5 below, 2 sqrt(h / 512) beyond, 1 where no header states h. S(t): largest move of the reference loss between
 neighbouring iterations up to t; an Adam step moves every weight by about the learning rate whatever the size of its gradient,
 so weights whose gradient is below the rounding noise step in a random direction, and the loss error is a fraction of the
 step's own effect. g(t) = sqrt(1 + (t - 1)/10): errors walk. cap = max(4 u, 0.002): they saturate. The learning rate and the
@@ -110,7 +110,7 @@ def width_factor(hidden_size: int | None) -> float:
     if hidden_size is None:
         return 1.0
     if hidden_size <= WIDEST_MEASURED:
-        return hidden_size / MEASURED_WIDTH
+        return max(0.5, hidden_size / MEASURED_WIDTH)  # experts of small models round more than dense layers
     return WIDEST_MEASURED / MEASURED_WIDTH * math.sqrt(hidden_size / WIDEST_MEASURED)
 
 

@@ -56,7 +56,7 @@ def first_tolerance(pair: dict[str, Any], metric: str = LOSS) -> float:
 
 
 def test_every_measured_pair_is_within_the_first_iteration_s_tolerance() -> None:
-    assert len(PAIRS) == 38
+    assert len(PAIRS) == 44
     for pair in PAIRS:
         assert abs(pair["losses"][1] - pair["losses"][0]) <= first_tolerance(pair), pair
         assert abs(pair["norms"][1] - pair["norms"][0]) <= first_tolerance(pair, GRAD_NORM), pair
@@ -68,7 +68,7 @@ def test_the_first_iteration_s_tolerance_is_no_wider_than_the_measurements_ask_f
         gap = abs(pair["losses"][1] - pair["losses"][0])
         groups.setdefault((pair["hidden"], pair["tokens"]), []).append(gap / first_tolerance(pair))
     for shares in groups.values():
-        assert max(shares) > 0.3
+        assert max(shares) > 0.25
 
 
 def test_another_seed_is_never_within_the_first_iteration_s_tolerance() -> None:
@@ -81,7 +81,7 @@ def test_another_seed_is_never_within_the_first_iteration_s_tolerance() -> None:
 def test_wider_models_round_more() -> None:
     factors = [width_factor(size) for size in (64, 256, 512, 513, 4096)]
     assert factors == sorted(factors)
-    assert factors[:3] == [0.25, 1.0, 2.0]
+    assert factors[:3] == [0.5, 1.0, 2.0]
     assert width_factor(None) == 1.0
 
 
