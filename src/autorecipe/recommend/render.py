@@ -89,6 +89,9 @@ SEVERITIES: Mapping[str, Mapping[Severity, str]] = {
     },
 }
 
+KINDS: Mapping[str, Mapping[str, str]] = {"en": {}, "ja": {"library": "ライブラリ", "benchmark": "ベンチマーク"}}
+"""Words for the kinds of recipe; those of the schema elsewhere."""
+
 MAX_FINDINGS = 8
 
 SHOWN = (Severity.ERROR, Severity.WARN, Severity.AUTO_FIX)
@@ -165,7 +168,7 @@ def _numbered(statements: Iterable[Statement]) -> list[str]:
 def _candidate(pick: Candidate, lang: str) -> list[str]:
     kind = {"en": "{kind}, {mode}", "ja": "{kind}、{mode}"}[lang]
     mode = WORDS[lang].get(pick.mode.value if pick.mode else "", "")
-    head = f"{pick.name} ({kind.format(kind=pick.kind.value, mode=mode)})"
+    head = f"{pick.name} ({kind.format(kind=KINDS[lang].get(pick.kind.value, pick.kind.value), mode=mode)})"
     return [head, *(f"- {reason.text}" for reason in pick.reasons)]
 
 
