@@ -36,6 +36,7 @@ MIXTURE: dict[str, Any] = {
 }
 EP2 = {"model.expert_model_parallel_size": 2}
 TP2 = {"model.tensor_model_parallel_size": 2, "model.sequence_parallel": True}
+WHOLE = {**TP2, "model.expert_tensor_parallel_size": 1}
 ETP2 = {**TP2, "model.expert_tensor_parallel_size": 2}
 ALONE = {"model.moe_grouped_gemm": False}
 OVERLAP = {"model.moe_shared_expert_overlap": True}
@@ -104,6 +105,10 @@ def check_alike(expected: Path, found: Path) -> None:
         pytest.param("each", 2, EP2, id="each-EP2", marks=SLOW),
         pytest.param("each", 2, {**EP2, **TP2, **ALONE}, id="each-EP2-TP2-sequential", marks=SLOW),
         pytest.param("each", 2, {**EP2, **TP2, **OVERLAP}, id="each-EP2-TP2-overlapped"),
+        pytest.param("each", 2, WHOLE, id="each-TP2-ETP1"),
+        pytest.param("each", 2, {**WHOLE, **ALONE}, id="each-TP2-ETP1-sequential", marks=SLOW),
+        pytest.param("together", 2, WHOLE, id="together-TP2-ETP1", marks=SLOW),
+        pytest.param("dora", 2, WHOLE, id="dora-TP2-ETP1", marks=SLOW),
         pytest.param("each", 2, ETP2, id="each-ETP2"),
         pytest.param("each", 2, {**ETP2, **ALONE}, id="each-ETP2-sequential", marks=SLOW),
         pytest.param("each", 2, {**EP2, **CP2}, id="each-EP2-CP2", marks=SLOW),
