@@ -54,7 +54,8 @@ def two_steps(request: dict[str, Any]) -> list[float]:
     if not pretrains:
         os.environ.update(AUTORECIPE_DATASETS=str(metrics.parent / "sets"), AUTORECIPE_CACHE=str(metrics.parent / "cache"))
         write_sets(metrics.parent / "sets")
-    own = (*(MOCK if pretrains else ()), *ALWAYS, f"checkpoint.save={metrics.parent}/checkpoints")
+    saved = metrics.parent / "checkpoints"  # to be read as well: the recipe's own folder may hold another run's
+    own = (*(MOCK if pretrains else ()), *ALWAYS, f"checkpoint.save={saved}", f"checkpoint.load={saved}")
     plan = prepare_training(
         TrainRequest(
             recipe=recipe,
