@@ -193,7 +193,7 @@ def _answer(item: Understood, catalog: Catalog, colleague: Colleague) -> Recomme
 
 
 def _no_recipe(question: Question, models: Sequence[str], colleague: Colleague) -> Problem:
-    goal = "benchmark" if question.benchmark else question.mode.value if question.mode else ""
+    goal = " ".join(filter(None, (question.mode.value if question.mode else "", "benchmark" if question.benchmark else "")))
     known = [summary for model in models[:1] for summary in colleague.index.of_model(model)]
     aliased = {item.alias_of for item in known if item.alias_of}
     fitting = [item for item in known if item.status == "ok" and item.name not in aliased]

@@ -123,9 +123,10 @@ def state_oom_steps(sizer: Sizer, sizing: Sizing, cluster: Cluster) -> tuple[Sta
             )
         )
 
-    if start.micro_batch_size > 1:
+    joins_rows = sizer.config.get("dataset.enable_in_batch_packing", None) is True  # needs two rows (rule PCK002)
+    if start.micro_batch_size > 1 and not joins_rows:
         add("micro-batch", replace(start, micro_batch_size=1), before=start.micro_batch_size)
-    else:
+    elif not joins_rows:
         found.append(Statement(code="oom.micro-batch-done"))
     if shape.is_moe:
         wider = [ep for ep in valid_ep(shape, used.num_gpus // layout.pp) if ep > layout.ep and ep % layout.ep == 0]

@@ -59,6 +59,10 @@ def answer_question(question: Question, subject: Subject, colleague: Colleague) 
         the recommendation, or None where the model has no usable recipe for the goal.
     """
     draft = _Draft(question=question, assumptions=list(subject.assumptions), notes=list(subject.notes))
+    if question.settings:
+        draft.assumptions.append(Statement(code="assume.settings", facts={"overrides": list(question.settings)}))
+    if question.unread:
+        draft.assumptions.append(Statement(code="assume.unread", facts={"said": list(question.unread)}))
     ranked = _rank(draft, subject, colleague)
     if not ranked:
         return None

@@ -23,6 +23,14 @@ def state_benchmark(pick: Candidate, sizing: Sizing, question: Question, index: 
         facts: dict[str, object] = {"gpus": pick.gpus, "nodes": nodes, "per_node": sizing.gpus_per_node}
         found.append(Statement(code="bench.exact", facts=facts, evidence=Evidence.PUBLISHED))
     found.append(Statement(code="bench.canonical", evidence=Evidence.PUBLISHED))
+    alike = [
+        item
+        for item in index.of_model(model)
+        if item.kind is RecipeKind.BENCHMARK
+        and item.mode is pick.mode
+        and item.gpu_type == pick.gpu_type
+        and item.precision == summary.precision
+    ]
     asked = question.num_gpus
     batch = pick.global_batch_size
     if asked and pick.gpus and asked != pick.gpus and batch:
@@ -35,22 +43,14 @@ def state_benchmark(pick: Candidate, sizing: Sizing, question: Question, index: 
             "model": model,
         }
         if pick.gpus < asked:
-            found.append(Statement(code="bench.use-fewer", facts=facts))
+            others = [item.name for item in alike if item.gpus == asked]
+            other: dict[str, object] = {"other": min(others, key=lambda name: (len(name), name))} if others else {}
+            found.append(Statement(code="bench.use-other" if others else "bench.use-fewer", facts=facts | other))
         runs = pick.layout is not None and pick.layout.fits_world(asked)
         if scaled.effective_global_batch_size is not None and runs:
             more = {"gbs": batch, "scaled": scaled.effective_global_batch_size}
             found.append(Statement(code="bench.weak-scaling", facts=facts | more, evidence=Evidence.ENFORCED_UPSTREAM))
-    counts = sorted(
-        {
-            item.gpus
-            for item in index.of_model(model)
-            if item.kind is RecipeKind.BENCHMARK
-            and item.mode is pick.mode
-            and item.gpu_type == pick.gpu_type
-            and item.precision == summary.precision
-            and item.gpus is not None
-        }
-    )
+    counts = sorted({item.gpus for item in alike if item.gpus is not None})
     found.append(
         Statement(
             code="bench.other-counts", facts={"gpu": pick.gpu_type, "precision": pick_precision(pick, index), "counts": counts}

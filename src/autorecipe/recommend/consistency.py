@@ -33,6 +33,15 @@ def check_question(question: Question, *, presets: Sequence[str]) -> None:
         UsageError: naming every contradiction.
     """
     problems = []
+    for name in ("num_gpus", "num_nodes", "gpus_per_node", "seq_length"):
+        value = getattr(question, name)
+        if value is not None and value < 1:
+            message = f"is {value}, and must be a whole number from 1 on"
+            problems.append(
+                Problem(code="bad-value", path=OPTIONS[name].split()[0], message=message, hint=f"give {OPTIONS[name]}")
+            )
+    if problems:
+        raise UsageError(problems)
     if question.dataset is not None and question.dataset not in presets:
         problems.append(unknown_name("dataset preset", question.dataset, presets, hint=f"presets: {', '.join(presets)}"))
     if question.num_nodes and question.gpus_per_node and question.num_gpus:

@@ -11,6 +11,9 @@ MESSAGES = {
     "assume.mode": "no goal was given: {mode:mode} taken. Say which with --goal pretrain|sft|lora|dora|benchmark",
     "assume.task": "no task was named: pretraining is measured. For SFT or LoRA say so in the question",
     "assume.adapter": "LoRA taken, the recipe's own adapter. For DoRA say --goal dora",
+    "assume.settings": "the question also sets {overrides:list}: not in the command, because the answer sizes the recipe. Append what you want "
+    "to keep, and run `autorecipe check` again",
+    "assume.unread": "{said:list}: not used, because no field of a recipe says it. train.train_iters counts steps",
     # Summary.
     "summary.as-shipped": "{name} runs on {gpus} x {gpu:gpu} as shipped: {layout}, DP={dp}.",
     "summary.resized": "{name} runs on {gpus} x {gpu:gpu} with the overrides below: {layout} (as shipped {shipped}), DP={dp}.",
@@ -39,6 +42,7 @@ MESSAGES = {
     # Why this recipe.
     "pick.named": "because the question names this recipe",
     "pick.model": "{model} because the question says {asked}",
+    "pick.model-typo": "{model} because {asked} was read as {read_as}",
     "pick.model-hf": "{model} because it is the recipe of {asked}",
     "pick.model-topic": "{model} because the quick reference offers it first for {topic:topic}",
     "pick.model-first-run": "{model} because Bridge's first smoke test is this recipe with mock data",
@@ -155,7 +159,8 @@ MESSAGES = {
     "rule.edp": "expert DP: {world} / (PP {pp} x EP {ep} x ETP {etp}) = {edp}",
     "rule.batch": "GBS {gbs} = MBS {mbs} x DP {dp} x {accumulation} accumulation steps; {tokens:count} tokens a step decide the training",
     # Pitfalls.
-    "pitfall.tp-over-kv": "TP over num_query_groups={groups} crashes: 'TP must divide num_query_groups'",
+    "pitfall.tp-over-kv": "TP over num_query_groups={groups}: before Megatron-Core 0.16 it crashes ('TP must divide num_query_groups'), since then a "
+    "multiple replicates the KV heads",
     "pitfall.pp-without-vp": "PP={pp} without VP leaves a large bubble: set virtual_pipeline_model_parallel_size where the layers divide",
     "pitfall.ep-small": "EP={ep} leaves {each} of {experts} experts on each rank: on expert OOM raise EP",
     "pitfall.graphs-packed": "CUDA graphs ({impl}) do not take packed sequences: 'CUDA graph accepts only Tensor inputs'. Switch packing off "
@@ -225,6 +230,7 @@ MESSAGES = {
     "bench.exact": "The allocation must be exactly the {gpus} GPUs of the name: {nodes} x {per_node}.",
     "bench.canonical": "Any KEY=VALUE override makes it non-canonical: say so beside the number.",
     "bench.use-fewer": "{gpus} of the {asked} GPUs are used: no benchmark recipe of {model} on {gpu:gpu} in {precision} is written for {asked}.",
+    "bench.use-other": "{gpus} of the {asked} GPUs are used by this recipe; {other} is written for {asked}",
     "bench.weak-scaling": "On {asked} GPUs instead of {gpus} the launcher scales train.global_batch_size {gbs} -> {scaled} (weak scaling). "
     "train.global_batch_size={gbs} keeps it; that is a convergence change against the other.",
     "bench.peft": "Benchmark PEFT recipes are fixed LoRA; DoRA needs a library recipe: {library}.",

@@ -11,6 +11,9 @@ MESSAGES = {
     "assume.mode": "目的が書かれていないため、{mode:mode}としました。目的は --goal pretrain|sft|lora|dora|benchmark で指定してください",
     "assume.task": "測定するタスクが書かれていないため、事前学習としました。SFT や LoRA を測る場合は質問に書いてください",
     "assume.adapter": "アダプターはレシピの既定である LoRA としました。DoRA を使う場合は --goal dora を指定してください",
+    "assume.settings": "質問には {overrides:list} も含まれていますが、コマンドには入れていません(この回答はレシピのサイズだけを合わせます)。必要なものを末尾に追加し、"
+    "`autorecipe check` で確認してください",
+    "assume.unread": "{said:list} は使っていません。レシピに対応する項目がないためです。ステップ数は train.train_iters で指定します",
     # Summary.
     "summary.as-shipped": "{name} は {gpus} x {gpu:gpu} でそのまま動きます。構成は {layout}、DP={dp} です。",
     "summary.resized": "{name} は、下のオーバーライドを付ければ {gpus} x {gpu:gpu} で動きます。構成は {layout}(レシピの既定は {shipped})、DP={dp} です。",
@@ -38,6 +41,7 @@ MESSAGES = {
     # Why this recipe.
     "pick.named": "質問でこのレシピ名が指定されているため",
     "pick.model": "質問に {asked} とあるため {model}",
+    "pick.model-typo": "{asked} を {read_as} と読み、{model} を選択",
     "pick.model-hf": "{asked} のレシピであるため {model}",
     "pick.model-topic": "クイックリファレンスが{topic:topic}で最初に挙げるため {model}",
     "pick.model-first-run": "Bridge の初回スモークテストはモックデータを使うこのレシピと決まっているため {model}",
@@ -151,7 +155,7 @@ MESSAGES = {
     "rule.edp": "エキスパート DP: {world} / (PP {pp} x EP {ep} x ETP {etp}) = {edp}",
     "rule.batch": "GBS {gbs} = MBS {mbs} x DP {dp} x 勾配累積 {accumulation}。1 ステップ {tokens:count} トークンが学習の挙動を決める",
     # Pitfalls.
-    "pitfall.tp-over-kv": "TP が num_query_groups={groups} を超えるとクラッシュする: 'TP must divide num_query_groups'",
+    "pitfall.tp-over-kv": "num_query_groups={groups} を超える TP は、Megatron-Core 0.16 より前ではクラッシュし('TP must divide num_query_groups')、それ以降は倍数なら KV ヘッドを複製する",
     "pitfall.pp-without-vp": "VP なしの PP={pp} はバブルが大きい。層数が割り切れるなら virtual_pipeline_model_parallel_size を設定する",
     "pitfall.ep-small": "EP={ep} では各ランクに {experts} 個中 {each} 個のエキスパートが載る。エキスパートで OOM になったら EP を増やす",
     "pitfall.graphs-packed": "CUDA グラフ({impl})はパック済みシーケンスを受け付けない: 'CUDA graph accepts only Tensor inputs'。パッキングを無効にするか、"
@@ -215,6 +219,7 @@ MESSAGES = {
     "bench.exact": "割り当ては、レシピ名の {gpus} 台とちょうど一致させる: {nodes} x {per_node}。",
     "bench.canonical": "KEY=VALUE のオーバーライドを 1 つでも付けると正規の設定ではなくなる。数値にその旨を添えること。",
     "bench.use-fewer": "{asked} 台のうち {gpus} 台を使う。{gpu:gpu}、{precision} で {asked} 台向けに書かれた {model} のベンチマークレシピはない。",
+    "bench.use-other": "このレシピが使うのは {asked} 台のうち {gpus} 台。{asked} 台向けには {other} がある",
     "bench.weak-scaling": "{gpus} 台の代わりに {asked} 台で実行すると、ランチャーは train.global_batch_size を {gbs} -> {scaled} に変える(弱スケーリング)。"
     "train.global_batch_size={gbs} で固定できるが、両者の違いは収束条件の変更にあたる。",
     "bench.peft": "ベンチマーク用 PEFT レシピは LoRA 固定。DoRA にはライブラリレシピ {library} を使う。",

@@ -13,7 +13,7 @@ import re
 from collections.abc import Mapping
 
 from autorecipe.catalog.summaries import SummaryTable
-from autorecipe.record import dataclass
+from autorecipe.record import dataclass, replace
 from autorecipe.schema.recipe import RecipeSummary
 
 _SIZE = re.compile(
@@ -59,6 +59,7 @@ class ModelMatch:
         kind: how sure.
         models: model stems of recipe names, such as `qwen3_30b_a3b`, best first; empty where nothing is near.
         asked: the name as read.
+        read_as: the name without a misspelling, where it was read so.
         recipe: recipe name, where the question named one.
     """
 
@@ -66,6 +67,7 @@ class ModelMatch:
     models: tuple[str, ...]
     asked: ModelName
     recipe: str = ""
+    read_as: str = ""
 
 
 def read_model_name(text: str, *, without_release_words: bool = False) -> ModelName:
@@ -106,6 +108,13 @@ def _tokens(text: str) -> frozenset[str]:
     return frozenset(re.findall(r"[a-z]+|\d+", text.replace(".", "")))
 
 
+MISSPELT = 0.8
+"""Likeness from which a family's name counts as misspelt, as `qwn` does for Qwen. Evidence: assumed."""
+
+OTHER_FAMILIES = frozenset(("mistral", "mixtral", "codestral", "magistral", "pixtral", "minimax", "falcon", "jamba"))
+"""Names of families without recipes that look like a misspelling of another or might."""
+
+
 class ModelIndex:
     """Models that have recipes, by stem."""
 
@@ -143,7 +152,24 @@ class ModelIndex:
         found = self._find_by_name(asked)
         if found.kind is MatchKind.NEAREST:
             found = self._find_by_name(read_model_name(text, without_release_words=True))
+        if found.kind is MatchKind.NEAREST and not found.models:
+            corrected = self._correct(text)
+            if corrected:
+                return replace(self.find(corrected), read_as=corrected)
         return found
+
+    def _correct(self, text: str) -> str:
+        """Return a name with its misspelt family put right, or an empty text where no family is spelt like it."""
+        import difflib  # only a mistake needs it
+
+        families = {family for name in self._names.values() if (family := _family(name.words))}
+        for word in re.findall(r"[a-z]{3,}", text.lower()):
+            if word in OTHER_FAMILIES:
+                return ""
+            close = difflib.get_close_matches(word, families, n=1, cutoff=MISSPELT)
+            if close:
+                return text.lower().replace(word, close[0], 1)
+        return ""
 
     def _find_by_name(self, asked: ModelName) -> ModelMatch:
         for same in (_same_words, _begins_alike, _has_tokens):

@@ -12,11 +12,15 @@ from collections.abc import Callable, Iterable
 
 from autorecipe.errors import Problem, UsageError, near_misses
 from autorecipe.recommend import vocabulary
+from autorecipe.recommend.asides import take_asides
 from autorecipe.recommend.numerals import fold_numerals
 from autorecipe.recommend.vocabulary import Wording
 from autorecipe.record import dataclass, field
 from autorecipe.schema.recipe import Mode
 from autorecipe.schema.recommendation import Question, Topic
+
+_WORD = r"a-z0-9_.\-一二三四五六七八九十"
+"""What a number may not follow; Japanese particles may come straight before one."""
 
 _COUNTERS = "枚|台|基|個|つ"
 _TIMES = r"\s*(?:[x×*]|個の|枚の|台の|基の|の|を|が|は|で)?\s*"
@@ -111,6 +115,7 @@ def parse_question(text: str, *, gpus: Iterable[str], presets: Iterable[str], re
     folded = text if text.isascii() else fold_numerals(unicodedata.normalize("NFKC", text))
     reading = _Reading(" ".join(folded.split()).lower())
     _read_model_reference(reading, folded, recipes)
+    reading.text, settings, unread = take_asides(reading.text)
     _read_first_run(reading)
     _read_gpus(reading, tuple(gpus))
     _read_nodes_and_counts(reading)
@@ -124,7 +129,7 @@ def parse_question(text: str, *, gpus: Iterable[str], presets: Iterable[str], re
         _read_name(reading)
     if reading.problems:
         raise UsageError(reading.problems)
-    return Question(text=text, **reading.facts)  # type: ignore[arg-type]
+    return Question(text=text, settings=settings, unread=unread, **reading.facts)  # type: ignore[arg-type]
 
 
 def _read_model_reference(reading: _Reading, original: str, recipes: Callable[[str], bool]) -> None:
@@ -159,9 +164,10 @@ def _read_gpus(reading: _Reading, gpus: tuple[str, ...]) -> None:
     head = r"(?:nvidia\s*)?(?:dgx |hgx )?"
     tail = r"(?:\s*(?:tensor core )?gpus?)?"
     patterns = (
-        rf"(?<![\w.-])(?P<nodes>{number})\s*[x×*]\s*(?P<count>\d+)\s*(?:[x×*]\s*)?{head}{kind}s?(?![a-z0-9]){tail}",
-        rf"(?<![\w.-])(?P<count>{number})\s*(?:[x×*]|枚の|台の|基の|個の)?\s*{head}{kind}s?(?![a-z0-9]){tail}(?:\s*{_EACH})?",
-        rf"(?<![a-z0-9]){head}{kind}s?(?![a-z0-9])\s*(?:gpu)?s?{_TIMES}(?P<count>{number})(?:\s*(?:{_COUNTERS})|(?![\w.]))(?:ずつ)?",
+        rf"(?<![{_WORD}])(?P<nodes>{number})\s*[x×*]\s*(?P<count>\d+)\s*(?:[x×*]\s*)?{head}{kind}s?(?![a-z0-9]){tail}",
+        rf"(?<![{_WORD}])(?P<count>{number})\s*(?:[x×*]|枚の|台の|基の|個の)?\s*{head}{kind}s?(?![a-z0-9]){tail}(?:\s*{_EACH})?",
+        rf"(?<![a-z0-9]){head}{kind}s?(?![a-z0-9])\s*(?:gpu)?s?{_TIMES}(?P<count>{number})(?!\d|\s*{_NODES})"
+        rf"(?:\s*(?:{_COUNTERS})|(?![\w.]))(?:ずつ)?",
         rf"(?<![a-z0-9]){head}{kind}s?(?![a-z0-9]){tail}",
     )
     for pattern in patterns if named else ():
@@ -199,12 +205,12 @@ def _counted(match: re.Match[str]) -> str:
 def _read_nodes_and_counts(reading: _Reading) -> None:
     """Read `2 nodes of 8`, `16 GPUs`, `GPU 16 台`, `4 nodes`."""
     number = reading.number()
-    nodes = rf"(?<![\w.-])(?P<nodes>{number})\s*{_NODES}"
+    nodes = rf"(?<![{_WORD}])(?P<nodes>{number})\s*{_NODES}"
     per_node = rf"(?:各(?:ノード|サーバー?)?|(?:1\s*)?{_NODES}\s*(?:あたり|当たり|ごとに?|毎に?))"
     of_each = rf"{per_node}\s*(?P<count>{number})\s*(?:gpus?|{_COUNTERS})"
     if match := reading.take(Wording(of_each, "各 あたり 当たり ごと 毎")):
         reading.note("gpus_per_node", _number(match["count"]))
-    each = rf"{nodes}\s*(?:of|with|[x×*])\s*(?P<count>{number})(?:\s*gpus?)?(?:\s*{_EACH})?(?![\w.])"
+    each = rf"{nodes}\s*(?:of|with|[x×*])\s*(?P<count>{number})(?:\s*(?:gpus?|{_COUNTERS}))?(?:\s*{_EACH})?(?![a-z0-9_.])"
     if match := reading.take(Wording(each, _NODE_WORDS)):
         reading.note("num_nodes", _number(match["nodes"]))
         reading.note("gpus_per_node", _number(match["count"]))
@@ -217,13 +223,13 @@ def _read_nodes_and_counts(reading: _Reading) -> None:
     patterns = (
         (
             "gpu",
-            rf"(?<![\w.-])(?P<count>{number})\s*(?:[x×*]\s*)?(?:{_COUNTERS})?(?:の)?\s*gpus?(?![a-z])(?P<each>\s*{_EACH})?",
+            rf"(?<![{_WORD}])(?P<count>{number})\s*(?:[x×*]\s*)?(?:{_COUNTERS})?(?:の)?\s*gpus?(?![a-z])(?P<each>\s*{_EACH})?",
         ),
         (
             "gpu",
             rf"(?<![a-z])gpus?\s*[:=]?{_TIMES}(?P<count>{number})(?:\s*(?:{_COUNTERS})|(?![\w.]))(?P<each>ずつ)?",
         ),
-        ("枚 台 基", r"(?<![\w.-])(?P<count>\d+)\s*(?:枚|台|基)(?P<each>ずつ)?"),
+        ("枚 台 基", rf"(?<![{_WORD}])(?P<count>\d+)\s*(?:枚|台|基)(?P<each>ずつ)?"),
     )
     for words, pattern in patterns:
         if match := reading.take(Wording(pattern, words)):

@@ -112,16 +112,28 @@ class Sizer:
         if self.inputs is None:
             return MemoryVerdict.FITS
         policy = self.policy(candidate)
-        model = self._models.get(policy)
-        if model is None:
-            model = self._models[policy] = MemoryModel(self.inputs.shape, policy=policy)
-        peak = model.peak_bytes(candidate.layout, self._batch_of(candidate), cluster.num_gpus)
+        peak = self._peak(candidate, cluster)
         return judge(
             allocated=(peak * ALLOCATED_BAND[0], peak * ALLOCATED_BAND[1]),
             reserved=reserved_bytes(peak, shape=self.inputs.shape, policy=policy),
             outside=outside_bytes(candidate.layout, world_size=cluster.num_gpus, policy=policy),
             capacity=cluster.gpu.usable_memory[1],
         )
+
+    def is_likely(self, candidate: Candidate, cluster: Cluster) -> bool:
+        """Return whether a candidate fits at least as expected, and not only at best."""
+        if self.inputs is None:
+            return True
+        outside = outside_bytes(candidate.layout, world_size=cluster.num_gpus, policy=self.inputs.policy)
+        return self._peak(candidate, cluster) + outside[0] <= cluster.gpu.usable_memory[1]
+
+    def _peak(self, candidate: Candidate, cluster: Cluster) -> float:
+        assert self.inputs is not None
+        policy = self.policy(candidate)
+        model = self._models.get(policy)
+        if model is None:
+            model = self._models[policy] = MemoryModel(self.inputs.shape, policy=policy)
+        return model.peak_bytes(candidate.layout, self._batch_of(candidate), cluster.num_gpus)
 
     def estimate(self, candidate: Candidate, cluster: Cluster) -> MemoryFit | None:
         """Return the estimate that is shown, or None where it cannot be made."""
@@ -179,7 +191,7 @@ class Sizer:
         shipped = self.as_shipped(cluster)
         if shipped is not None:
             verdict = self.judge(shipped, cluster)
-            if verdict is not MemoryVerdict.OOM or not self.moves:
+            if not self.moves or (verdict is not MemoryVerdict.OOM and self.is_likely(shipped, cluster)):
                 return Chosen(candidate=shipped, verdict=verdict)
         request = self.request(cluster)
         if not self.moves or request is None:

@@ -168,11 +168,17 @@ def _find_model(
         reasons = (Statement(code="pick.named"),)
         return Subject(models=match.models, recipe=match.recipe, reasons=reasons), ()
     if match.kind is MatchKind.EXACT:
-        code = "pick.model-hf" if "/" in text else "pick.model"
-        reasons = (Statement(code=code, facts={"model": match.models[0], "asked": text}),)
+        code = "pick.model-typo" if match.read_as else "pick.model-hf" if "/" in text else "pick.model"
+        facts = {"model": match.models[0], "asked": text, "read_as": match.read_as}
+        reasons = (Statement(code=code, facts=facts),)
         return Subject(models=_for_mode(match.models, question, index), reasons=reasons), ()
     if match.kind is MatchKind.MANY:
-        choices = match.models
+        wants_experts = question.topic in (Topic.SMALL_MOE, Topic.LARGE_MOE)
+        choices = tuple(stem for stem in match.models if index.is_moe(stem)) if wants_experts else match.models
+        if len(choices) == 1:
+            reasons = (Statement(code="pick.model", facts={"model": choices[0], "asked": text}),)
+            return Subject(models=choices, reasons=reasons), ()
+        choices = choices or match.models
         return None, (_ask_model("ask.model-size", choices, asked=text, models=list(choices)),)
     return _find_nearest(text, match, question, index, cards)
 

@@ -65,6 +65,8 @@ class Question:
         dataset: dataset preset.
         precision: precision id of a benchmark recipe, such as `bf16` or `fp8mx`.
         first_run: whether this is a first try of the framework.
+        settings: overrides that the text names beside all that, such as `train.global_batch_size=64`; an answer hands them back.
+        unread: words that name a quantity for which there is no field, such as `3 epochs`.
     """
 
     text: str = ""
@@ -82,6 +84,8 @@ class Question:
     dataset: str | None = None
     precision: str | None = None
     first_run: bool = False
+    settings: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -266,3 +266,38 @@ def test_on_a_terminal_what_is_missing_is_asked_and_asked_again():
 def test_a_recipe_of_ones_own_is_not_chosen_among_others(capsys):
     assert execute(["recommend", "--model", "mine.py:my_config", "--goal", "sft"]) == 2
     assert "recommend chooses among upstream's" in capsys.readouterr().err
+
+
+def test_a_misspelt_family_is_read_and_said():
+    answer = ask("finetune qwn3 8b lora on 1 H100")
+    assert answer.pick.name == "qwen3_8b_peft_config"
+    (reason,) = [item for item in answer.pick.reasons if item.code == "pick.model-typo"]
+    assert (reason.facts["asked"], reason.facts["read_as"]) == ("qwn3 8b", "qwen3 8b")
+    with pytest.raises(UsageError, match="nothing is known about mixtral"):
+        recommend("mixtral 8x7b pretrain on 16 h100", {}, release="0.6.2")
+
+
+def test_a_question_for_experts_offers_models_with_experts():
+    with pytest.raises(UsageError) as raised:
+        recommend("train a Qwen3 MoE on 16 H100", {}, release="0.6.2")
+    (model,) = [problem for problem in raised.value.problems if problem.path == "--model"]
+    assert "qwen3_30b_a3b" in model.hint and "qwen3_8b" not in model.hint
+
+
+def test_a_benchmark_of_the_count_at_hand_is_named():
+    answer = ask("qwen3_30b_a3b_pretrain_16gpu_h100_bf16_config on 32 H100")
+    (note,) = [item for item in answer.notes if item.code == "bench.use-other"]
+    assert "_32gpu_" in note.facts["other"]
+    assert "bench.use-fewer" not in codes(answer.notes)
+
+
+def test_no_recipe_names_goal_and_kind(capsys):
+    assert execute(["recommend", "benchmark SFT Qwen3 30B-A3B on 16 H100", "--bridge", "0.6.2"]) == 1
+    assert "no usable sft benchmark recipe" in capsys.readouterr().err
+
+
+def test_a_shipped_layout_that_is_expected_not_to_fit_is_not_kept():
+    # 79.4 GiB are expected on a GPU of 79.1: only full recomputation makes it likely.
+    answer = ask("llama3_8b_sft_config on 2 H100")
+    assert answer.sizing.candidate.recompute.is_full
+    assert answer.sizing.memory.peak_bytes < answer.sizing.memory.capacity_bytes

@@ -31,8 +31,9 @@ def test_what_the_recipe_itself_breaks_is_repaired_and_labelled(question, path, 
 
 
 def test_a_repaired_micro_batch_is_the_one_that_is_sized():
-    sizing = ask("ministral3_8b_sft_config on 8 H100").sizing
-    assert (sizing.micro_batch_size, sizing.num_microbatches) == (2, 4)
+    answer = ask("ministral3_8b_sft_config on 8 H100")
+    assert (answer.sizing.micro_batch_size, answer.sizing.num_microbatches) == (2, 4)
+    assert not [step for step in answer.on_oom if "micro-batch" in step.code]
 
 
 def test_a_layout_that_a_rule_of_the_model_refuses_is_not_taken():

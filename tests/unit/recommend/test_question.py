@@ -17,7 +17,9 @@ from autorecipe.schema.recommendation import Question, Topic
 
 def read(text):
     question = parse_question(text, gpus=list(load_gpus()), presets=PRESETS, recipes=lambda word: word.endswith("_config"))
-    return {name: value for name, value in vars(question).items() if value not in (None, False) and name not in ("text", "size")}
+    return {
+        name: value for name, value in vars(question).items() if value not in (None, False, ()) and name not in ("text", "size")
+    }
 
 
 LORA = {"mode": Mode.PEFT, "adapter": "lora"}
@@ -275,3 +277,21 @@ def test_every_kind_of_wording_is_tried():
 def test_questions_as_japanese_engineers_write_them(text, facts):
     question = parse_question(text, gpus=list(load_gpus()), presets=PRESETS, recipes=lambda word: word.endswith("_config"))
     assert {name: getattr(question, name) for name in facts} == facts
+
+
+@pytest.mark.parametrize(
+    ("text", "facts"),
+    [
+        ("Qwen3 8Bを8枚のH100で事前学習", {"num_gpus": 8, "gpu": "h100"}),
+        ("DeepSeek-V3 を B200 2ノード×8枚 で事前学習", {"num_nodes": 2, "gpus_per_node": 8, "gpu": "b200"}),
+        ("llama 3 8b を二台のh100でSFT", {"num_gpus": 2, "gpu": "h100"}),
+    ],
+)
+def test_counts_straight_after_a_japanese_particle(text, facts):
+    found = read(text)
+    assert {name: found.get(name) for name in facts} == facts
+
+
+def test_a_count_of_none_is_refused():
+    with pytest.raises(UsageError, match="--gpus: is 0"):
+        check_question(Question(num_gpus=0), presets=list(PRESETS))
