@@ -5,25 +5,43 @@ import re
 from collections import defaultdict
 from pathlib import Path
 
-from autorecipe.config.traps import TRAPS
+from autorecipe.api.explain import explain_name
+from autorecipe.codes import NAMED_KINDS, OWN_CODES
+from autorecipe.config.traps import all_traps
 from autorecipe.errors import SHARED_CODES
 from autorecipe.rules.check import NOT_CHECKED
 from autorecipe.rules.registry import all_rules, rules_by_alias
 
 SOURCES = Path(__file__).resolve().parents[2] / "src" / "autorecipe"
 RULE_ID = re.compile(r"[A-Z]{3}\d{3}")
+CODE = re.compile(r"[a-z]+(-[a-z]+)+|[A-Z]+(-[A-Z]+)*-?\d+|TRAP-[A-Z]+")
+
+
+REFUSALS = {"refuse", "_refuse", "_refused"}
+"""Functions that take the code of the error they raise as one of their words."""
+
+
+def called(call):
+    return getattr(call.func, "id", "") or getattr(call.func, "attr", "")
+
+
+def code_words(call):
+    """Return the nodes of a call that are the code of an error."""
+    if called(call) == "Problem":
+        return [keyword.value for keyword in call.keywords if keyword.arg == "code"]
+    if called(call) in REFUSALS:
+        return [word for word in call.args if isinstance(word, ast.Constant) and CODE.fullmatch(str(word.value))]
+    return []
+
+
+def calls(path):
+    return [node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call)]
 
 
 def literals(path):
     """Yield (text, whether it is the code of an error) of every string in a module."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    codes = {
-        id(keyword.value)
-        for call in ast.walk(tree)
-        if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "Problem"
-        for keyword in call.keywords
-        if keyword.arg == "code"
-    }
+    codes = {id(word) for call in ast.walk(tree) if isinstance(call, ast.Call) for word in code_words(call)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             yield node.value, id(node) in codes
@@ -40,7 +58,7 @@ def homes():
 
 
 def test_a_code_of_several_modules_is_a_shared_one():
-    several = {code for code, modules in homes().items() if len(modules) > 1}
+    several = {code for code, modules in homes().items() if len(modules) > 1 and code == code.lower()}
     assert several <= set(SHARED_CODES), "another meaning needs a name of its own; the same one, a line in errors.SHARED_CODES"
 
 
@@ -48,8 +66,25 @@ def test_shared_codes_are_used():
     assert set(SHARED_CODES) <= set(homes())
 
 
+def test_a_code_of_one_module_says_what_it_means_and_is_written_there():
+    written = {code for code in homes() if code == code.lower() and not code.startswith("unknown-")}
+    assert written - set(SHARED_CODES) == set(OWN_CODES), "codes.OWN_CODES has one line for each"
+
+
+def test_every_kind_of_unknown_name_is_listed():
+    asked = [call.args[0] for path in SOURCES.rglob("*.py") for call in calls(path) if called(call) == "unknown_name"]
+    assert {kind.value for kind in asked if isinstance(kind, ast.Constant)} <= set(NAMED_KINDS)
+
+
+def test_explain_knows_every_code_that_is_written():
+    for code in [*homes(), *(trap.id for trap in all_traps()), NOT_CHECKED]:
+        found = explain_name(code)
+        assert found.rules or found.traps or found.meaning, code
+        assert found.field is None, f"{code} is a field as well"
+
+
 def test_a_code_is_a_rule_or_no_name_of_one():
-    numbered = {name.upper() for name in rules_by_alias()} | {trap.id for trap in TRAPS}
+    numbered = {name.upper() for name in rules_by_alias()} | {trap.id for trap in all_traps()}
     for code in homes():
         if code != code.lower():
             assert code in numbered, f"{code} looks like a rule, and there is none"

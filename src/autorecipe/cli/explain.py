@@ -1,4 +1,4 @@
-"""`autorecipe explain`: the page of a rule, of an upstream constraint, or of a configuration field."""
+"""`autorecipe explain`: the page of a rule, of an upstream constraint, of an error's code, or of a configuration field."""
 
 from __future__ import annotations
 
@@ -21,11 +21,15 @@ if TYPE_CHECKING:
 @click.option("--release", help="Megatron Bridge release whose schema names the fields.  [default: newest shipped]")
 @format_option
 def explain(name: str | None, listing: bool, release: str | None, output_format: str) -> None:
-    """Show what a rule or a field means: NAME is a rule id, another name of it, or a configuration path.
+    """Show what a rule, a code in an error or a note, or a field means.
+
+    NAME is a rule's id or another name of it, a trap, the code of an error, or a configuration path.
 
     \b
     autorecipe explain PAR002
     autorecipe explain MC-WORLD-02
+    autorecipe explain TRAP-SEQ
+    autorecipe explain unset-section
     autorecipe explain model.expert_model_parallel_size
     """
     from autorecipe.api.explain import explain_name, list_rules
@@ -35,7 +39,7 @@ def explain(name: str | None, listing: bool, release: str | None, output_format:
         emit(pages, output_format=output_format, render=lambda console: _render_list(console, pages))
         return
     if not name:
-        raise click.UsageError("give a rule or a configuration path, or --list")
+        raise click.UsageError("give a rule, a code or a configuration path, or --list")
     found = explain_name(name, release=release)
     emit(found, output_format=output_format, render=lambda console: _render(console, found))
 
@@ -46,8 +50,13 @@ def _render_list(console: Console, pages: tuple[RulePage, ...]) -> None:
 
 
 def _render(console: Console, found: Explanation) -> None:
+    if found.meaning:
+        console.print(f"{found.name}: {found.meaning}", markup=False)
+    for trap in found.traps:
+        for line in (f"{trap.id}: when {trap.when}, {trap.effect}", f"  instead: {trap.remedy}", f"  source:  {trap.source}"):
+            console.print(line, markup=False)
     for index, page in enumerate(found.rules):
-        if index:
+        if index or found.traps:
             console.print()
         console.print(page.text, markup=False)
     if found.field is not None:

@@ -26,7 +26,7 @@ class LazyCommand:
 COMMANDS: dict[str, LazyCommand] = {
     "estimate": LazyCommand("autorecipe.cli.estimate:estimate", "Will it fit, and how fast: memory and time of a training step."),
     "check": LazyCommand("autorecipe.cli.check:check", "Find what cannot run, or trains something else, before the GPUs do."),
-    "explain": LazyCommand("autorecipe.cli.explain:explain", "Show the page of a rule or of a configuration field."),
+    "explain": LazyCommand("autorecipe.cli.explain:explain", "Show what a rule, a code or a configuration field means."),
     "config": LazyCommand("autorecipe.cli.config:config", "Show, compare and look up configurations, by layer of change."),
     "recommend": LazyCommand("autorecipe.cli.recommend:recommend", "Recommend a recipe and the command that starts it."),
     "checkpoint": LazyCommand(

@@ -345,6 +345,11 @@ def get_trap(trap_id: str) -> Trap:
     return _BY_ID[trap_id]
 
 
+def all_traps() -> Sequence[Trap]:
+    """Return every trap, those of the grammar last."""
+    return tuple(_BY_ID.values())
+
+
 def traps_of(path: str) -> Sequence[Trap]:
     """Return the traps that are met at a path."""
     return tuple(trap for trap in TRAPS if trap.concerns(path))

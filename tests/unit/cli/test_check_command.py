@@ -190,3 +190,20 @@ def test_japanese_findings_in_json(capsys):
 
 def test_an_error_of_a_japanese_check_is_japanese(capsys):
     assert run(capsys, "check", "llama3_8x", "--lang", "ja")[2].startswith("エラー[unknown-recipe]: 未知のレシピ 'llama3_8x'")
+
+
+def test_explain_shows_traps_and_codes(capsys):
+    code, out, _ = run(capsys, "explain", "trap-sp")
+    assert code == 0 and out.startswith("TRAP-SP: when sequence_parallel is on")
+    code, out, _ = run(capsys, "explain", "TRAP-SEQ")
+    assert code == 0 and "TRAP-SEQ: when" in out and "SEQ002:" in out
+    code, out, _ = run(capsys, "explain", "unset-section", "--format", "json")
+    assert code == 0 and json.loads(out)["meaning"].startswith("an override of a field")
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"), [("unset-sectoin", "unset-section"), ("TRAP-SEC", "TRAP-SEQ"), ("PAR0033", "PAR003")]
+)
+def test_explain_names_codes_that_were_probably_meant(capsys, typed, meant):
+    code, _, err = run(capsys, "explain", typed)
+    assert code == 2 and meant in err
