@@ -81,6 +81,8 @@ def state_pitfalls(
             add("fsdp-tp", tp=layout.tp)
         if "qwen35_vl" in pick.canonical_name and shape is not None and shape.is_moe:
             add("qwen35-fsdp")
+    if modality not in ("text", ""):
+        add("engine", modality=modality)
     if modality == "vlm" and tunes:
         add("vlm-images")
     if tunes and unpacks:

@@ -174,6 +174,8 @@ MESSAGES = {
     "pitfall.packing-off": "--dataset {preset} switches off the packing that the recipe has (dataset.enable_offline_packing=false): a sample then "
     "fills up to {tokens} tokens alone, so a step holds fewer tokens than the recipe was tuned for, which is another experiment. Without "
     "--dataset the recipe's own packed data stay",
+    "pitfall.engine": "the engine of this project trains text models only: with its scripts/training/run_recipe.py add --engine bridge ({modality}), which "
+    "starts Megatron Bridge's own program",
     "pitfall.vlm-images": "VLM fine-tuning without images runs and yields nonsense: give a real multimodal dataset",
     "pitfall.qwen35-fsdp": "Qwen3.5-VL MoE with FSDP was only tried on Blackwell: verify on H100 first",
     "pitfall.rope": "{tokens} tokens exceed max_position_embeddings={limit}: decide RoPE scaling first, it changes convergence",

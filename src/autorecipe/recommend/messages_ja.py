@@ -168,6 +168,8 @@ MESSAGES = {
     "pitfall.moe-overlap": "H100 の MoE では多くのプリセットが ddp.overlap_grad_reduce=false。このレシピは有効なので、両方を比べる",
     "pitfall.packing-off": "--dataset {preset} はレシピのパッキングを無効にする(dataset.enable_offline_packing=false)。1 サンプルが最大 {tokens} トークンの枠を"
     "単独で使うため、1 ステップのトークン数がレシピの想定より減り、別の実験になる。--dataset を付けなければ、レシピ自身のパック済みデータを使う",
+    "pitfall.engine": "このプロジェクトのエンジンが学習するのはテキストモデルだけ。その scripts/training/run_recipe.py には --engine bridge を付ける({modality})。"
+    "Megatron Bridge 自身のプログラムが起動する",
     "pitfall.vlm-images": "画像なしの VLM ファインチューニングは動くが、出力はでたらめになる。実際のマルチモーダルデータセットを指定する",
     "pitfall.qwen35-fsdp": "Qwen3.5-VL MoE の FSDP は Blackwell でしか試されていない。H100 ではまず検証する",
     "pitfall.rope": "{tokens} トークンは max_position_embeddings={limit} を超える。先に RoPE スケーリングを決めること(収束条件が変わる)",

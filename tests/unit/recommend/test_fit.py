@@ -55,6 +55,7 @@ def test_a_benchmark_is_not_repaired():
 
 
 def test_memory_of_other_inputs_is_said_to_be_missing():
-    text = {item.code for item in ask("qwen3_vl_8b_sft_config on 8 H100").summary}
-    assert "summary.memory-language" in text
+    images = ask("qwen3_vl_8b_sft_config on 8 H100")
+    assert "summary.memory-language" in {item.code for item in images.summary}
+    assert "pitfall.engine" in {item.code for item in images.pitfalls}
     assert "summary.memory-language" not in {item.code for item in ask("Llama 3 8B pretraining on 8 H100").summary}
