@@ -109,3 +109,21 @@ def test_values_of_wrong_types_crash_no_rule(value):
             f"{path}={value}" for path in rule.paths if "." in path and path.split(".")[0] in ("model", "train", "ddp")
         )
         judge(read_situation(f"gpus=8 {words}"), verify=False)
+
+
+@pytest.mark.parametrize(
+    ("words", "severity"),
+    [
+        ("core=0.16.1 moe_layer_freq=[0,1]", Severity.ERROR),
+        ("core=0.17.0 moe_layer_freq=2", Severity.ERROR),
+        ("core=0.18.0 moe_layer_freq=[0,1]", Severity.AUTO_FIX),
+        ("core=0.19.2 moe_layer_freq=2", Severity.AUTO_FIX),
+        ("core=0.19.2 moe_layer_freq=1", Severity.ERROR),
+        ("core=0.19.2 moe_layer_freq=[1,1]", Severity.ERROR),
+        ("core=0.19.2 moe_layer_freq='\"[0,1]\"'", Severity.ERROR),
+        ("core=0.19.2 moe_layer_freq='\"[0,1]\"' framework=megatron-lm", Severity.AUTO_FIX),
+    ],
+)
+def test_an_expert_size_without_experts_is_refused_unless_this_core_only_warns(words: str, severity: Severity) -> None:
+    situation = read_situation(f"num_layers=2 moe_ffn_hidden_size=768 num_moe_experts=null {words}")
+    assert [finding.severity for finding in judge(situation) if finding.rule == "MOE010"] == [severity]

@@ -8,10 +8,14 @@ from autorecipe.config.views import moe_layer_pattern
 from autorecipe.errors import UsageError
 from autorecipe.rules.context import Context
 from autorecipe.rules.declare import adjusts, computes, requires
-from autorecipe.rules.rule import Breach, Missing, Verdict
+from autorecipe.rules.release import parse_release
+from autorecipe.rules.rule import MEGATRON_LM, Breach, Missing, Verdict
 from autorecipe.schema import Fix, Severity, Stage
 
 FREQUENCY = "model.moe_layer_freq"
+EXPERT_SIZE = "model.moe_ffn_hidden_size"
+MIXED_MODELS_WARN = (0, 18)
+"""Core release from which an expert size without experts is only a warning where layers stay dense."""
 NOTE_DROPS = "setting a capacity factor drops tokens: a new convergence experiment"
 
 
@@ -55,6 +59,54 @@ def layer_frequency(context: Context) -> Iterator[Verdict]:
         )
     elif isinstance(value, list | tuple) and any(flag not in (0, 1) for flag in value):
         yield Breach(message="moe_layer_freq has values other than 0 and 1")
+
+
+@computes(
+    "MOE010",
+    "MC-EXPERTS-03",
+    "an expert size needs experts",
+    formula="moe_ffn_hidden_size set and hybrid_layer_pattern unset and hybrid_override_pattern unset -> num_moe_experts set; "
+    "from core 0.18 only a warning where moe_layer_freq leaves layers dense",
+    paths="moe_ffn_hidden_size num_moe_experts moe_layer_freq",
+    source="tc:1704",
+    why="The size would be ignored. Up to core 0.17 that is refused; from 0.18 on a model whose moe_layer_freq leaves layers "
+    "dense starts, with a warning and without the size.",
+    bad="moe_ffn_hidden_size=768 num_moe_experts=null",
+    good="moe_ffn_hidden_size=null",
+)
+def expert_size(context: Context) -> Iterator[Verdict]:
+    """Check that an expert size comes with experts.
+
+    Source: megatron/core/transformer/transformer_config.py:1060 @ core 0.16.1, 1225 @ 0.17.0, 1396 @ 0.18.0, 1538 @ 0.19.2.
+    """
+    size = context.model("moe_ffn_hidden_size")
+    hybrid = any(context.model(name) is not None for name in ("hybrid_layer_pattern", "hybrid_override_pattern"))
+    if size is None or hybrid or context.model("num_moe_experts") is not None:
+        return
+    fix = Fix(overrides={EXPERT_SIZE: None})
+    if parse_release(context.core) >= MIXED_MODELS_WARN and _leaves_layers_dense(context):
+        yield Breach(
+            message=f"moe_ffn_hidden_size={size} without num_moe_experts is ignored: moe_layer_freq leaves layers dense",
+            severity=Severity.AUTO_FIX,
+            effective={EXPERT_SIZE: None},
+            fixes=(fix,),
+        )
+    else:
+        yield Breach(message=f"moe_ffn_hidden_size={size}, but num_moe_experts is unset", fixes=(fix,))
+
+
+def _leaves_layers_dense(context: Context) -> bool:
+    """Return whether core calls the model mixed; text is a list only to Megatron-LM's parser."""
+    value = context.model("moe_layer_freq")
+    layers = context.integer("model.num_layers")
+    if isinstance(value, str) and context.framework == MEGATRON_LM and layers is not None:
+        try:
+            value = [int(flag) for flag in moe_layer_pattern(value, layers)]
+        except UsageError:
+            return False
+    if isinstance(value, list | tuple):
+        return 0 in value
+    return isinstance(value, int) and value > 1
 
 
 ROUTING = (
@@ -174,18 +226,6 @@ ROUTING = (
         bad="num_moe_experts=0",
         good="num_moe_experts=null",
         fixes=({"model.num_moe_experts": None},),
-    ),
-    requires(
-        "MOE010",
-        "MC-EXPERTS-03",
-        "an expert size needs experts",
-        when="isset(moe_ffn_hidden_size) and unset(get(hybrid_layer_pattern)) and unset(get(hybrid_override_pattern))",
-        need="isset(num_moe_experts)",
-        source="tc:1704",
-        why="The size would be ignored.",
-        bad="moe_ffn_hidden_size=768 num_moe_experts=null",
-        good="moe_ffn_hidden_size=null",
-        fixes=({"model.moe_ffn_hidden_size": None},),
     ),
     requires(
         "MOE011",
@@ -314,4 +354,4 @@ CAPACITY = (
     ),
 )
 
-RULES = (layer_frequency, *ROUTING, *CAPACITY)
+RULES = (layer_frequency, expert_size, *ROUTING, *CAPACITY)

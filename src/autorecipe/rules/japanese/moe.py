@@ -60,6 +60,14 @@ MESSAGES = (
         "moe_layer_freq={value} is text; Bridge takes a number or a list",
         "moe_layer_freq={value} はテキストになっている。Bridge が受け付けるのは数値か一覧",
     ),
+    (
+        "moe_ffn_hidden_size={size} without num_moe_experts is ignored: moe_layer_freq leaves layers dense",
+        "num_moe_experts がないため moe_ffn_hidden_size={size} は使われない(moe_layer_freq により密な層が残る)",
+    ),
+    (
+        "moe_ffn_hidden_size={size}, but num_moe_experts is unset",
+        "moe_ffn_hidden_size={size} だが、num_moe_experts が未設定",
+    ),
     ("moe_layer_freq has values other than 0 and 1", "moe_layer_freq に 0 と 1 以外の値がある"),
 )
 
