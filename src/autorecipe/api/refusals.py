@@ -2,6 +2,7 @@
 
 Rules that hold in Bridge alone, and rules that hold in Megatron-LM alone, become problems of the translation: a command line that
 one side takes and the other does not has no counterpart. Rules that hold in both are notes: the original breaks them as well.
+`add_refusals` judges overrides for Bridge, `add_mlm_refusals` options for Megatron-LM.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 from autorecipe.errors import Problem
 from autorecipe.record import replace
 from autorecipe.rules.check import judge
-from autorecipe.rules.registry import applicable_rules
+from autorecipe.rules.registry import all_rules, applicable_rules
 from autorecipe.rules.rule import BRIDGE, MEGATRON_LM, Rule
 from autorecipe.rules.situation import Situation
 from autorecipe.schema import Finding, RunConfig, Severity
@@ -44,6 +45,30 @@ def add_refusals(translation: Translation, config: RunConfig, original: MlmConfi
         problems=(*translation.problems, *(problem for problem in problems if problem.code not in known)),
         notes=(*translation.notes, *notes),
     )
+
+
+def add_mlm_refusals(
+    translation: Translation, config: RunConfig, written: MlmConfig, mapping: MappingTable, *, given: Sequence[str]
+) -> Translation:
+    """Return a translation to Megatron-LM with what the rules find in its options.
+
+    Args:
+        translation: a translation to Megatron-LM.
+        config: the configuration that was translated.
+        written: what the options mean to Megatron-LM.
+        mapping: rules of the release.
+        given: paths of the overrides.
+    """
+    there = _errors(Situation(config=config, given={"overrides": sorted(given)}), only=None)
+    result = Situation(config=_as_given(config, written, mapping), framework=MEGATRON_LM)
+    names = {rule.id: {rule.id, *rule.aliases} for rule in all_rules()}
+    shared: set[str] = set().union(*(names[finding.rule] for finding in there))
+    problems = [problem for problem in translation.problems if problem.code not in shared]
+    known = shared | {problem.code for problem in problems}
+    found = [*_errors(result, only=MEGATRON_LM), *_errors(result, only=None)]
+    problems += [_problem(finding, "Megatron-LM") for finding in found if not names[finding.rule] & known]
+    notes = [f"both frameworks refuse {finding.rule}: {finding.message}" for finding in there]
+    return replace(translation, problems=tuple(problems), notes=(*translation.notes, *notes))
 
 
 def _as_given(config: RunConfig, original: MlmConfig, mapping: MappingTable) -> RunConfig:

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from autorecipe.api.refusals import add_refusals
+from autorecipe.api.refusals import add_mlm_refusals, add_refusals
 from autorecipe.catalog.store import Catalog, open_catalog
 from autorecipe.config.overrides import parse_overrides
 from autorecipe.config.resolve import resolve_config
@@ -25,7 +25,7 @@ from autorecipe.translate.render import override_texts
 from autorecipe.translate.saved_args import load_saved_args
 from autorecipe.translate.shell.script import read_script
 from autorecipe.translate.to_bridge import translate_to_bridge
-from autorecipe.translate.to_mlm import translate_to_mlm
+from autorecipe.translate.to_mlm import mlm_words, translate_to_mlm
 
 DEFAULT_RECIPE = "vanilla_gpt_pretrain_config"
 """Mirrors pretrain_gpt.py's own defaults, so the least has to be overridden."""
@@ -139,8 +139,10 @@ def to_mlm(recipe: str, overrides: Sequence[str] = (), *, release: str | None = 
     catalog, mapping = _mapping_of(release)
     target, schema = catalog.load(recipe), catalog.schema()
     config = resolve_config(target, schema, overrides, world_size=gpus)
-    given = [item.path for item in parse_overrides(overrides, schema, base=target.fields)]
-    return translate_to_mlm(config, mapping, schema, given=list(dict.fromkeys(given)), world_size=gpus)
+    given = list(dict.fromkeys(item.path for item in parse_overrides(overrides, schema, base=target.fields)))
+    translation = translate_to_mlm(config, mapping, schema, given=given, world_size=gpus)
+    written = derive_effective(parse_arguments(mlm_words(translation, mapping), mapping.table), mapping.table, world_size=gpus)
+    return add_mlm_refusals(translation, config, written, mapping, given=given)
 
 
 def words_of_saved(values: Mapping[str, FieldValue], *, release: str | None = None) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from autorecipe.api.check import CheckRequest, check_run
+from autorecipe.api.translate import to_mlm
 from autorecipe.config.overrides import render_override
 from autorecipe.schema.finding import Severity
 from autorecipe.schema.translation import Status, Translation
@@ -289,3 +290,38 @@ def test_golden_argument_lists_translate_without_loss(translate: Any) -> None:
         translation = translate(line.removeprefix("# args: "))
         assert translation.lost == ()
         assert translation.problems == (), path.name
+
+
+def codes_of(translation: Translation) -> set[str]:
+    return {problem.code for problem in translation.problems}
+
+
+@pytest.mark.parametrize(
+    ("recipe", "overrides", "codes"),
+    [
+        ("qwen35_vl_2b_sft_config", (), {"MDL032"}),
+        ("gpt_oss_20b_pretrain_64gpu_b300_nvfp4_config", (), {"MLM-SCHED-05"}),
+        ("deepseek_v3_pretrain_64gpu_h100_bf16_config", (), {"OVL006"}),
+        ("deepseek_v3_pretrain_64gpu_h100_bf16_config", ("ddp.overlap_grad_reduce=true", "comm_overlap=null"), set()),
+    ],
+)
+def test_a_recipe_whose_options_megatron_lm_alone_refuses_is_no_translation(
+    recipe: str, overrides: tuple[str, ...], codes: set[str]
+) -> None:
+    assert codes_of(to_mlm(recipe, overrides)) == codes
+
+
+@pytest.mark.parametrize(
+    ("recipe", "overrides", "rule"),
+    [
+        ("glm45_355b_pretrain_128gpu_h100_bf16_config", (), "PIP001"),
+        ("nemotron_nano_12b_v2_sft_config", (), "SCH015"),
+        ("vanilla_gpt_pretrain_config", ("dataset.fast_cache_load=true",), "DAT010"),
+    ],
+)
+def test_what_a_recipe_breaks_in_both_frameworks_is_said_and_refuses_nothing(
+    recipe: str, overrides: tuple[str, ...], rule: str
+) -> None:
+    there = to_mlm(recipe, overrides)
+    assert not there.problems
+    assert any(text.startswith(f"both frameworks refuse {rule}: ") for text in there.notes)
