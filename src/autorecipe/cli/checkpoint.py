@@ -99,5 +99,6 @@ def merge(saved: Path, out: Path, base: Path | None, output_format: str) -> None
         output_format=output_format,
         render=lambda console: console.print(
             f"{report['checkpoint']}: {report['adapter']}, merged into {report['layers']} layers of {report['base']}"
+            f"{_notes(report)}"
         ),
     )

@@ -16,7 +16,7 @@ from autorecipe.engine.adapters.attach import attach_adapters
 from autorecipe.engine.adapters.settings import is_adapter_key
 from autorecipe.engine.checkpoint.pretrained import PATH
 from autorecipe.engine.checkpoint.streaming import Place, StoredTensors, list_places
-from autorecipe.engine.checkpoint.weights import check_free, whole_content, write_checkpoint
+from autorecipe.engine.checkpoint.weights import claim_folder, whole_content, write_checkpoint
 from autorecipe.engine.saved import SavedModel, read_saved
 from autorecipe.errors import Problem, UsageError
 
@@ -29,11 +29,11 @@ def merge_adapter(checkpoint: Path, root: Path, *, base: Path | None = None) -> 
 
     Args:
         checkpoint: a checkpoint of an adapter, or a folder of them (the newest counts).
-        root: checkpoint folder to make; it must not hold a checkpoint.
+        root: checkpoint folder to make, new or empty; what a killed conversion left there is removed.
         base: weights that the adapter belongs to; None takes those that its training started from.
 
     Returns:
-        adapter, base, number of merged layers, and path of the checkpoint.
+        adapter, base, number of merged layers, path of the checkpoint, and notes for the user.
 
     Raises:
         UsageError: the checkpoint holds no adapter, or `root` is taken.
@@ -44,7 +44,7 @@ def merge_adapter(checkpoint: Path, root: Path, *, base: Path | None = None) -> 
     if saved.adapter is None:
         message = "holds a whole model, and no adapter to merge"
         raise UsageError(Problem(path=str(saved.candidate.path), code="no-adapter", message=message))
-    check_free(root)
+    notes = claim_folder(root)
     assert saved.candidate.manifest is not None
     config = {name: value for name, value in saved.candidate.manifest.config.items() if not name.startswith("peft")}
     with abstract_model(saved.conversion_run) as chunk:
@@ -58,6 +58,7 @@ def merge_adapter(checkpoint: Path, root: Path, *, base: Path | None = None) -> 
         "base": str(saved.base.path),
         "layers": len(merged.layers),
         "checkpoint": str(path),
+        "notes": notes,
     }
 
 

@@ -157,11 +157,17 @@ def verify_checksums(candidate: Candidate) -> str:
     return ""
 
 
-def clear_leftovers(root: Path) -> list[str]:
-    """Remove folders that a killed run left half-written or half-removed, and return their names."""
+def list_leftovers(root: Path, *, iteration: int | None = None) -> list[str]:
+    """Return the names of folders that a killed run left half-written or half-removed: of one iteration, or of all."""
     if not root.is_dir():
         return []
-    names = sorted(path.name for path in root.iterdir() if _LEFTOVER.match(path.name))
+    start = "iter_" if iteration is None else f"{checkpoint_path(root, iteration).name}."
+    return sorted(path.name for path in root.iterdir() if _LEFTOVER.match(path.name) and path.name.startswith(start))
+
+
+def clear_leftovers(root: Path) -> list[str]:
+    """Remove folders that a killed run left half-written or half-removed, and return their names."""
+    names = list_leftovers(root)
     for name in names:
         shutil.rmtree(root / name, ignore_errors=True)
     return names

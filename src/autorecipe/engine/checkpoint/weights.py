@@ -18,14 +18,28 @@ from autorecipe.errors import Problem, UsageError
 from autorecipe.schema.value import to_jsonable
 
 
-def check_free(root: Path) -> None:
-    """Refuse a folder that holds checkpoints.
+def claim_folder(root: Path) -> list[str]:
+    """Refuse a folder that holds anything but what a killed conversion left of its weights, and remove that.
+
+    Returns:
+        what was removed, for the user.
 
     Raises:
-        UsageError: it does.
+        UsageError: the folder is taken, or is a file.
     """
-    if folder.list_checkpoints(root):
-        raise UsageError(Problem(path=str(root), code="exists", message="already holds a checkpoint", hint="give another --out"))
+    leftovers = folder.list_leftovers(root, iteration=0)
+    message = ""
+    if root.exists() and not root.is_dir():
+        message = "is a file"
+    elif folder.list_checkpoints(root):
+        message = "already holds a checkpoint"
+    elif root.is_dir():
+        held = sorted({path.name for path in root.iterdir()} - set(leftovers))
+        if held:
+            message = f"is not empty: it holds {held[0]!r}{f' and {len(held) - 1} more' if len(held) > 1 else ''}"
+    if message:
+        raise UsageError(Problem(path=str(root), code="exists", message=message, hint="give a new or an empty folder as --out"))
+    return [f"removed {root / name}: an earlier conversion was killed while writing it" for name in folder.clear_leftovers(root)]
 
 
 def whole_content(chunk: Any) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from autorecipe.engine.adapters.attach import attach_adapters
 from autorecipe.engine.adapters.merge import MergedTensors
 from autorecipe.engine.checkpoint.identity import compare_identity, describe_identity
 from autorecipe.engine.checkpoint.streaming import Place, StoredTensors, list_places
-from autorecipe.engine.checkpoint.weights import check_free, whole_content, write_checkpoint
+from autorecipe.engine.checkpoint.weights import claim_folder, whole_content, write_checkpoint
 from autorecipe.engine.hf.model import HfModel, read_hf_model
 from autorecipe.engine.hf.peft import PeftTensors, write_peft
 from autorecipe.engine.hf.pieces import Piece, stack
@@ -47,7 +47,7 @@ def import_weights(source: Path, root: Path, *, peft: Path | None = None) -> dic
 
     Args:
         source: folder with `config.json` and safetensors.
-        root: checkpoint folder; it must not hold a checkpoint.
+        root: checkpoint folder, new or empty; what a killed conversion left there is removed.
         peft: folder of an adapter of that model in the peft package's format, which is merged into the weights; or None.
 
     Returns:
@@ -60,7 +60,7 @@ def import_weights(source: Path, root: Path, *, peft: Path | None = None) -> dic
         NegativeAnswer: the tensors are not those of the configuration.
     """
     model = read_hf_model(source)
-    check_free(root)
+    notes = [*model.notes, *claim_folder(root)]
     adapter = PeftTensors(peft) if peft is not None else None
     tensors = SourceTensors(ShardReader(source), dtype=model.dtype)
     pieces = {piece.name: piece for piece in model.pieces}
@@ -90,7 +90,6 @@ def import_weights(source: Path, root: Path, *, peft: Path | None = None) -> dic
             path = write_checkpoint(content, root=root, read=read, identity=describe_identity(run), config=config)
     finally:
         tensors.close()
-    notes = list(model.notes)
     if left_out:
         notes.append(f"{len(left_out)} tensors have no place in this engine's model and were left out: {left_out[0]} ...")
     if rounded:
@@ -139,8 +138,9 @@ def export_weights(
         EnvironmentProblem: nothing whole is there.
     """
     model = read_hf_model(source)
-    if target.exists() and any(target.iterdir()):
-        raise UsageError(Problem(path=str(target), code="exists", message="is not empty", hint="give another --out"))
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        message = "is not empty" if target.is_dir() else "is a file"
+        raise UsageError(Problem(path=str(target), code="exists", message=message, hint="give a new or an empty folder as --out"))
     saved = read_saved(checkpoint, base=base)
     _check_identity(saved, model, source)
     with _new_folder(target) as partial:
