@@ -5,7 +5,9 @@ import pytest
 from autorecipe.api.resolve import resolve_run
 from autorecipe.config.datasets import load_dataset_presets
 from autorecipe.errors import UsageError
-from autorecipe.schema import OriginKind
+from autorecipe.launch.training import render_override
+from autorecipe.rules.check import check_config
+from autorecipe.schema import OriginKind, Severity
 
 RECIPE = "llama3_8b_sft_config"
 
@@ -34,6 +36,20 @@ def test_packing_that_is_switched_on_alone_gets_its_specification() -> None:
     run = resolve_run(RECIPE, ["dataset.enable_offline_packing=true", "model.context_parallel_size=2"], dataset="squad")
     specs = "dataset.offline_packing_specs"
     assert (run.get(f"{specs}.packed_sequence_size"), run.get(f"{specs}.pad_seq_to_mult")) == (4096, 4)
+
+
+def test_packing_that_is_switched_on_alone_is_refused_until_it_is_specified() -> None:
+    """The package refuses the flag alone (training/config.py:1157 @ 0.6.2); the fix of the rule is one that it takes."""
+    switched = ["dataset.enable_offline_packing=true"]
+    findings = check_config(resolve_run(RECIPE, switched, dataset="squad"), None, verify=False)
+    (finding,) = [item for item in findings if item.rule == "PCK012"]
+    assert finding.severity is Severity.ERROR
+    for fix in finding.fixes:
+        written = [render_override(path, value) for path, value in fix.overrides.items()]
+        after = check_config(resolve_run(RECIPE, [*switched, *written], dataset="squad"), None, verify=False)
+        assert "PCK012" not in {item.rule for item in after}
+    for own in (resolve_run(RECIPE), resolve_run(RECIPE, switched), resolve_run(RECIPE, dataset="squad")):
+        assert "PCK012" not in {item.rule for item in check_config(own, None, verify=False)}
 
 
 def test_what_is_learned_has_the_choices_of_each_kind_of_rows() -> None:

@@ -13,6 +13,9 @@ SPECS = "dataset.offline_packing_specs"
 LENGTH = f"{SPECS}.packed_sequence_size"
 OFFLINE = "dataset.enable_offline_packing"
 NEW = "packs are convergence"
+SPECS_CLASS = "megatron.bridge.data.packing.config.PackedSequenceSpecs"
+LAUNCHER_BUILDS = "derived"
+"""Origin of a specification that the recipe lacks and that the configuration got on the way (see `config.launcher`)."""
 
 
 @computes(
@@ -52,8 +55,38 @@ def single_pack(context: Context) -> Iterator[Verdict]:
     )
 
 
+@computes(
+    "PCK012",
+    "BR-PACK-01",
+    "offline packing needs a specification",
+    formula="enable_offline_packing -> offline_packing_specs is not null",
+    paths="dataset.enable_offline_packing dataset.offline_packing_specs dataset.seq_length",
+    stage=Stage.VALIDATE,
+    source="src/megatron/bridge/training/config.py:1157 @ 0.6.2 "
+    "+ src/megatron/bridge/data/builders/gpt_sft.py:194 @ 0.6.2 + bc:1277",
+    why="The package refuses the flag alone; not every revision of the launcher builds the specification, and a program of one's "
+    "own never does. Releases before 0.6 have no such flag.",
+    bad="dataset.enable_offline_packing=true dataset.offline_packing_specs=null dataset.seq_length=4096",
+    good=f"'dataset.offline_packing_specs={{_target_: {SPECS_CLASS}, packed_sequence_size: 4096}}'",
+    bridge=">=0.6",
+)
+def specified_packing(context: Context) -> Iterator[Verdict]:
+    """Check that whoever switches packing on says how, and write it as long as the rows are."""
+    if context.get(OFFLINE) is not True:
+        return
+    if context.read(SPECS) is not None and context.origin(f"{SPECS}._class") != LAUNCHER_BUILDS:
+        return
+    length = context.integer("dataset.seq_length")
+    fixes = [Fix(overrides={OFFLINE: False}, note="rows are padded, not packed")]
+    if length is not None and length > 0:
+        specification = {"_target_": SPECS_CLASS, "packed_sequence_size": length}
+        fixes.insert(0, Fix(overrides={SPECS: specification}, note="packs as long as dataset.seq_length"))
+    yield Breach(message=f"{OFFLINE}=true with {SPECS}=null; upstream builds none for it", fixes=tuple(fixes))
+
+
 RULES = (
     single_pack,
+    specified_packing,
     requires(
         "PCK002",
         "BR-PACK-03",

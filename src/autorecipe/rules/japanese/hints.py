@@ -18,6 +18,8 @@ NOTES = (
     ("trains by {path}: a new convergence experiment", f"{{path}} で学習する({EXPERIMENT})"),
     ("optimizer-state precision is convergence", "オプティマイザー状態の精度は収束条件"),
     ("the sequence length is convergence", "シーケンス長は収束条件"),
+    ("packs as long as dataset.seq_length", "パックの長さは dataset.seq_length と同じ"),
+    ("rows are padded, not packed", "行をパックせずにパディングする"),
     ("packs are convergence", "パックの作り方は収束条件"),
     ("continues the saved schedule", "保存済みのスケジュールを続ける"),
     ("drops the override", "オーバーライドを取り下げる"),

@@ -12,9 +12,14 @@ TITLES = {
     "PCK009": "パイプライン並列やエキスパート並列では、シーケンスを最大長までパディングする",
     "PCK010": "パッキングの各サイズは正で、パック長に収まる必要がある",
     "PCK011": "パックは構成によって変わる",
+    "PCK012": "オフラインパッキングには、パッキング仕様が必要",
 }
 
 MESSAGES = (
+    (
+        "{flag}=true with {specs}=null; upstream builds none for it",
+        "{flag}=true なのに {specs}=null となっている。上流は仕様を自動では作らない",
+    ),
     (
         "micro_batch_size={mbs} with offline packing; it must be {one}",
         "オフラインパッキングで micro_batch_size={mbs} となっている。{one} にする必要がある",
