@@ -9,6 +9,7 @@ from autorecipe.catalog.hardware import load_gpus
 from autorecipe.catalog.naming import LIBRARY_SUFFIX, is_own_recipe
 from autorecipe.catalog.store import Catalog, open_catalog
 from autorecipe.errors import NegativeAnswer, Problem, UsageError
+from autorecipe.recommend.alternatives import offer_instead, offer_nearest
 from autorecipe.recommend.answer import answer_question
 from autorecipe.recommend.colleague import Colleague, Launch
 from autorecipe.recommend.consistency import check_question, merge_options
@@ -96,9 +97,9 @@ def recommend(
     """
     understood = read_questions(text, options or {}, release=release)
     problems = describe_missing(understood, lang=lang)
-    if problems:
-        raise UsageError(problems)
     catalog = open_catalog(release)
+    if problems:
+        raise UsageError([*problems, *_nearest_to_unknown(understood, catalog)])
     colleague = make_colleague(catalog)
     return tuple(localize(_answer(item, catalog, colleague), lang) for item in understood)
 
@@ -188,8 +189,23 @@ def _answer(item: Understood, catalog: Catalog, colleague: Colleague) -> Recomme
     subject = replace(subject, assumptions=(*subject.assumptions, *assumptions), notes=(*item.replaced, *subject.notes))
     answer = answer_question(question, subject, colleague)
     if answer is None:
-        raise NegativeAnswer(_no_recipe(question, subject.models, colleague))
+        refusal = _no_recipe(question, subject.models, colleague)
+        raise NegativeAnswer(
+            [refusal, *offer_instead(question, subject.models[0], colleague.index, catalog.model_cards().values())]
+        )
     return answer
+
+
+def _nearest_to_unknown(understood: Sequence[Understood], catalog: Catalog) -> list[Problem]:
+    """Return the nearest model for each question about a model of which only the name is known."""
+    unknown = [
+        complete_question(item.question)[0]
+        for item in understood
+        if any(missing.reason.code == "ask.model-unknown" for missing in item.missing)
+    ]
+    return [
+        problem for question in unknown for problem in offer_nearest(question, _index(catalog), catalog.model_cards().values())
+    ]
 
 
 def _no_recipe(question: Question, models: Sequence[str], colleague: Colleague) -> Problem:

@@ -34,6 +34,9 @@ HF_NAMES = {
 WEIGHTS = {"num_layers": 2.0, "hidden_size": 3.0, "ffn_hidden_size": 1.0, "num_attention_heads": 1.0, "num_query_groups": 1.0}
 """How much a factor of two in a fact counts; facts not named here count 0.25."""
 
+OTHER_ATTENTION = 2.0
+"""How much multi-latent attention on one side only counts. Evidence: assumed."""
+
 
 def read_config(path: Path) -> Mapping[str, Any]:
     """Read the architecture facts of a local `config.json`, under Megatron's names.
@@ -96,7 +99,7 @@ def _distance(facts: Mapping[str, Any], other: Mapping[str, Any]) -> float:
             total += weight * abs(math.log2(ours / theirs))
         else:
             total += weight * (ours != theirs)
-    return total
+    return total + OTHER_ATTENTION * (bool(facts.get("kv_lora_rank")) != bool(other.get("kv_lora_rank")))
 
 
 def _is_number(value: Any) -> bool:

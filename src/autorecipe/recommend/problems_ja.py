@@ -62,6 +62,18 @@ MESSAGES = (
         "リリース {release} には、{model} の使える {goal} レシピがありません",
     ),
     (
+        "the nearest model with a usable {goal} recipe is {model} ({recipe}); it differs, with {asked} in brackets: {facts}",
+        "使える {goal} レシピがあるモデルのうち、最も近いのは {model}({recipe})です。違い(括弧内は {asked}): {facts}",
+    ),
+    (
+        "the nearest model with a usable {goal} recipe is {model} ({recipe}); no fact that is known here differs",
+        "使える {goal} レシピがあるモデルのうち、最も近いのは {model}({recipe})です。分かっている範囲に違いはありません",
+    ),
+    (
+        "{model} has recipes for other goals: {goals}; for {goal} it takes a recipe of your own",
+        "{model} には別の目的のレシピがあります: {goals}。{goal} には独自のレシピが必要です",
+    ),
+    (
         "is a recipe of your own, and recommend chooses among upstream's: there is nothing to choose",
         "これは独自のレシピです。recommend は上流のレシピから選ぶため、選ぶものがありません",
     ),
@@ -113,6 +125,16 @@ HINTS = (
         "`;` で区切って 1 つずつ質問するか、{option} を指定してください",
     ),
     ("its recipes: {names}", "このモデルのレシピ: {names}"),
+    (
+        "`{command}` answers for it; `{option}` with the config.json of {asked} compares the rest, such as its attention",
+        "`{command}` で、そのモデルについて答えます。"
+        "`{option}` に {asked} の config.json を渡すと、アテンションなどの残りも比較します",
+    ),
+    ("`{command}` answers for it", "`{command}` で、そのモデルについて答えます"),
+    (
+        "`{command}` answers for that; {page} shows how to build on one",
+        "`{command}` で、その目的について答えます。レシピを土台にする方法は {page} にあります",
+    ),
     ("search with `{command}`", "`{command}` で検索できます"),
     (
         "`{plan}` sizes it, `{check}` judges it, `{launch}` starts it",
