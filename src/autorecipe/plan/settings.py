@@ -10,7 +10,7 @@ from autorecipe.schema.estimate import Recompute, StageSplit
 from autorecipe.schema.layer import Layer
 from autorecipe.schema.model import ModelShape
 from autorecipe.schema.plan import Candidate
-from autorecipe.schema.run import RunConfig
+from autorecipe.schema.run import OriginKind, RunConfig
 from autorecipe.schema.value import UNKNOWN, FieldValue
 
 STAGE_PATHS = (
@@ -20,6 +20,8 @@ STAGE_PATHS = (
     "model.account_for_loss_in_pipeline_split",
 )
 """Older ways to split layers unevenly; cleared, because the planner writes one explicit layout where the split is uneven."""
+
+EXPERT_TENSOR = "model.expert_tensor_parallel_size"
 
 
 def candidate_settings(candidate: Candidate, shape: ModelShape) -> dict[str, FieldValue]:
@@ -37,7 +39,7 @@ def candidate_settings(candidate: Candidate, shape: ModelShape) -> dict[str, Fie
     }
     if shape.is_moe:
         settings["model.expert_model_parallel_size"] = layout.ep
-        settings["model.expert_tensor_parallel_size"] = layout.etp
+        settings[EXPERT_TENSOR] = layout.etp
     if candidate.fsdp:
         settings["ddp.use_megatron_fsdp"] = True
         settings["ddp.data_parallel_sharding_strategy"] = "optim_grads_params"
@@ -56,11 +58,24 @@ def candidate_overrides(candidate: Candidate, shape: ModelShape, base: RunConfig
     if base is None:
         return {path: value for path, value in settings.items() if value is not None}
     changed = {path: value for path, value in settings.items() if not _same(base, path, value)}
+    if EXPERT_TENSOR in settings and _is_unset(base, EXPERT_TENSOR) and candidate.layout.etp != _unset_etp(candidate):
+        changed[EXPERT_TENSOR] = candidate.layout.etp
     if not _keeps_stage_paths(candidate.split):
         for path in STAGE_PATHS:
             if base.get(path, None) not in (None, False, UNKNOWN):
                 changed[path] = None if path.endswith("stage") else False
     return changed
+
+
+def _is_unset(base: RunConfig, path: str) -> bool:
+    """Return whether nobody wrote a path: what stands there was derived from the layout that the candidate replaces."""
+    origin = base.origins.get(path)
+    return base.get(path, None) in (None, UNKNOWN) or (origin is not None and origin.kind is OriginKind.DERIVED)
+
+
+def _unset_etp(candidate: Candidate) -> int:
+    """Return what an unset expert tensor size becomes at a candidate's layout (as `config.views.view_layout`)."""
+    return 1 if candidate.layout.ep > 1 else candidate.layout.tp
 
 
 def _keeps_stage_paths(split: StageSplit) -> bool:

@@ -45,9 +45,9 @@ class ChangeList:
         self.found: list[LabelledOverride] = []
 
     def add(self, path: str, value: FieldValue, code: str, **facts: object) -> None:
-        """Add one override unless the recipe has that value already."""
+        """Add one override unless the recipe has that value already; `etp-kept` writes what would change by itself."""
         before = self.sizer.config.get(path, None)
-        if before == value and type(before) is type(value):
+        if before == value and type(before) is type(value) and code != "etp-kept":
             return
         reason = Statement(code=f"change.{code}", facts=facts)
         self.found.append(LabelledOverride(path=path, value=value, before=before, layer=self.classify(path), reason=reason))
@@ -94,6 +94,8 @@ def _reason(path: str, value: FieldValue, sizing: Sizing, candidate: Candidate) 
     layout, shipped = candidate.layout, sizing.shipped
     if path in AXES:
         axis = AXES[path]
+        if axis == "etp" and getattr(shipped, axis) == value:
+            return "etp-kept", {"etp": value, "ep": layout.ep}
         return axis, {"gpus": sizing.num_gpus, "before": getattr(shipped, axis), "after": value}
     if path == VP:
         return ("vp" if value else "vp-off"), {"pp": layout.pp}

@@ -112,6 +112,7 @@ MESSAGES = {
     "change.cp": "CP {before} -> {after} to lie on {gpus} GPUs",
     "change.ep": "EP {before} -> {after} to lie on {gpus} GPUs",
     "change.etp": "ETP {before} -> {after} to lie on {gpus} GPUs",
+    "change.etp-kept": "the recipe leaves ETP unset, and with EP={ep} an unset ETP is no longer {etp}",
     "change.vp": "interleaves PP={pp} to shrink the bubble",
     "change.vp-off": "no interleaving with PP={pp}",
     "change.sp": "sequence parallelism is on whenever TP > 1 (TP={tp})",

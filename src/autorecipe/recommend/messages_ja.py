@@ -109,6 +109,7 @@ MESSAGES = {
     "change.cp": "{gpus} 台に載せるため CP {before} -> {after}",
     "change.ep": "{gpus} 台に載せるため EP {before} -> {after}",
     "change.etp": "{gpus} 台に載せるため ETP {before} -> {after}",
+    "change.etp-kept": "レシピは ETP を指定しておらず、EP={ep} では未指定の ETP が {etp} にならない",
     "change.vp": "PP={pp} をインターリーブしてバブルを減らす",
     "change.vp-off": "PP={pp} ではインターリーブしない",
     "change.sp": "TP > 1 では必ずシーケンス並列を有効にする(TP={tp})",

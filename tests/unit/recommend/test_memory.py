@@ -6,7 +6,9 @@ import pytest
 
 from autorecipe.api.estimate import estimate_target_memory, find_target
 from autorecipe.api.recommend import recommend
+from autorecipe.api.resolve import resolve_run
 from autorecipe.cli.main import execute
+from autorecipe.config.views import view_layout
 from autorecipe.launch.training import render_override
 
 
@@ -78,3 +80,11 @@ def test_a_preset_that_switches_packing_off_is_named():
     (pitfall,) = [item for item in packs.pitfalls if item.code == "pitfall.packing-off"]
     assert pitfall.facts == {"preset": "tulu3", "tokens": 2048}
     assert "pitfall.packing-off" not in [item.code for item in own.pitfalls]
+
+
+def test_an_expert_tensor_size_that_is_unset_is_written_where_it_would_change():
+    """TP=4 and EP=1 give an unset ETP of 4; EP=2 alone would make it 1, and the experts four times as large a share."""
+    (answer,) = recommend("nemotron_omni_cord_v2_sft_config on 8 H100", release="0.6.2")
+    assert answer.sizing.shipped.ep == 1 < answer.sizing.layout.ep
+    texts = [render_override(change.path, change.value) for change in answer.overrides]
+    assert view_layout(resolve_run(answer.pick.name, texts, release="0.6.2", world_size=8)) == answer.sizing.layout
