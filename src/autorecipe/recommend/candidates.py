@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from autorecipe.catalog.naming import LIBRARY_SUFFIX, parse_name
 from autorecipe.recommend.models import ModelIndex
 from autorecipe.record import dataclass, replace
+from autorecipe.schema.layout import Layout
 from autorecipe.schema.recipe import Mode, RecipeKind, RecipeSummary
 from autorecipe.schema.recommendation import Candidate, Question, Statement
 
@@ -189,11 +190,20 @@ def _score_benchmark(summary: RecipeSummary, question: Question) -> _Ranked:
         count = abs(math.log2(asked / summary.gpus)) + (0.1 if smaller else 20.0)
         code = "reason.benchmark-smaller" if smaller else "reason.benchmark-larger"
         reasons.append(Statement(code=code, facts={"gpus": summary.gpus, "asked": asked}))
+    broken = not fits_its_name(summary.layout, summary.gpus)
+    if broken and summary.layout is not None:
+        facts = {"gpus": summary.gpus, "minimum": summary.layout.minimum_world_size}
+        reasons.append(Statement(code="reason.benchmark-broken", facts=facts))
     variant = len((summary.variant or "").split("_")) if summary.variant else 0
     if summary.variant:
         reasons.append(Statement(code="reason.variant", facts={"variant": summary.variant}))
     exact = float(asked is not None and summary.gpus != asked)
-    return _Ranked(summary, (gpu, precision, exact, float(variant), count), tuple(reasons))
+    return _Ranked(summary, (gpu, precision, exact, float(broken and asked is None), float(variant), count), tuple(reasons))
+
+
+def fits_its_name(layout: Layout | None, gpus: int | None) -> bool:
+    """Return whether a layout lies on the GPUs of its recipe's name, as far as both are known."""
+    return layout is None or gpus is None or layout.fits_world(gpus)
 
 
 NEXT_GOALS = {

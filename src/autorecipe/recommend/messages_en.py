@@ -22,6 +22,8 @@ MESSAGES = {
     "summary.shorter": "With {tokens} tokens (--seq-length {tokens}, another experiment) it would run on {gpus} x {gpu:gpu}: {layout}.",
     "summary.no-fit-unknown": "{name} does not fit on {gpus} x {gpu:gpu}, nor on any number up to {limit} with the layouts tried.",
     "summary.benchmark": "{name} measures throughput on exactly {gpus} x {gpu:gpu}.",
+    "summary.benchmark-broken": "{name} cannot run on the {gpus} x {gpu:gpu} of its name: its layout {layout} needs {minimum} GPUs or a multiple.",
+    "summary.benchmark-broken-next": "It ships so. `autorecipe check {name}` shows ways out; each of them makes another measurement, not the canonical one.",
     "summary.benchmark-no-fit": "No benchmark recipe of {model} fits {gpus} x {gpu:gpu}: the nearest needs exactly {needed} x {needed_gpu:gpu}.",
     "summary.idle": "{idle} of the {asked} GPUs stay idle: with {asked} no legal layout divides GBS={gbs}. Changing the global batch "
     "to use them all would be a new experiment.",
@@ -61,6 +63,7 @@ MESSAGES = {
     "reason.gpus-shrink": "written for {gpus:gpus}; its layout also divides {asked}, with less data parallelism",
     "reason.gpus-resize": "written for {gpus:gpus}; {asked} needs another layout",
     "reason.benchmark-smaller": "measures on {gpus} GPUs, fewer than the {asked} at hand",
+    "reason.benchmark-broken": "cannot run on the {gpus} GPUs of its name: its layout needs {minimum} GPUs or a multiple",
     "reason.benchmark-larger": "needs {gpus} GPUs, more than the {asked} at hand",
     "reason.variant": "is the variant {variant}",
     "reason.other-mode": "the {mode:mode} recipe of the same model; starts at {gpus:gpus}",

@@ -22,6 +22,8 @@ MESSAGES = {
     "summary.shorter": "{tokens} トークン(--seq-length {tokens}、別の実験)なら {gpus} x {gpu:gpu} で動きます。構成は {layout} です。",
     "summary.no-fit-unknown": "{name} は {gpus} x {gpu:gpu} には収まりません。試した構成では {limit} 台まで増やしても収まりませんでした。",
     "summary.benchmark": "{name} は、ちょうど {gpus} x {gpu:gpu} でスループットを測るレシピです。",
+    "summary.benchmark-broken": "{name} は、名前にある {gpus} x {gpu:gpu} では動きません。配置 {layout} には {minimum} 台かその倍数が必要です。",
+    "summary.benchmark-broken-next": "上流がこのまま出荷しています。`autorecipe check {name}` が直し方を示しますが、どれも正規の測定ではなくなります。",
     "summary.benchmark-no-fit": "{model} のベンチマークレシピに {gpus} x {gpu:gpu} に合うものはありません。最も近いものは、ちょうど {needed} x {needed_gpu:gpu} を必要とします。",
     "summary.idle": "{asked} 台のうち {idle} 台は使いません。{asked} 台では GBS={gbs} を割り切れる合法な構成がないためです。全台を使うためにグローバルバッチを"
     "変えると、新しい実験になります。",
@@ -60,6 +62,7 @@ MESSAGES = {
     "reason.gpus-shrink": "{gpus:gpus}向けだが、構成は {asked} 台も割り切れ、データ並列が減るだけで済む",
     "reason.gpus-resize": "{gpus:gpus}向けで、{asked} 台では別の構成が必要",
     "reason.benchmark-smaller": "{gpus} 台で測るレシピで、手元の {asked} 台より少ない",
+    "reason.benchmark-broken": "名前どおりの {gpus} 台では動かない。配置には {minimum} 台かその倍数が必要",
     "reason.benchmark-larger": "{gpus} 台が必要で、手元の {asked} 台より多い",
     "reason.variant": "バリアント {variant}",
     "reason.other-mode": "同じモデルの{mode:mode}レシピ。{gpus:gpus}から動く",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from autorecipe.recommend.candidates import fits_its_name
 from autorecipe.recommend.habits import CP_ABOVE_TOKENS
 from autorecipe.recommend.sizing import LARGEST_WORLD, Sizer, size_recipe
 from autorecipe.schema.evidence import Evidence
@@ -48,6 +49,12 @@ def summarize(
     facts = {"name": pick.name, "gpus": sizing.num_gpus, "gpu": sizing.gpu, "layout": sizing.layout.render()}
     found: list[Statement] = []
     if pick.kind is RecipeKind.BENCHMARK:
+        if not fits_its_name(pick.layout, pick.gpus) and pick.gpus == sizing.num_gpus and pick.gpu_type == sizing.gpu:
+            broken = {"layout": sizing.shipped.render(), "minimum": sizing.shipped.minimum_world_size}
+            return (
+                Statement(code="summary.benchmark-broken", facts=facts | broken),
+                Statement(code="summary.benchmark-broken-next", facts=facts),
+            )
         if sizing.verdict is Verdict.DOES_NOT_FIT or pick.gpus != sizing.num_gpus or pick.gpu_type != sizing.gpu:
             model = pick.canonical_name.split("_pretrain_")[0].split("_sft_")[0].split("_peft_")[0]
             needs = {"model": model, "needed": pick.gpus, "needed_gpu": pick.gpu_type}

@@ -52,6 +52,16 @@ def test_a_benchmark_recipe_is_not_offered_for_training(name):
     assert answer.pick.name.endswith("_pretrain_config")
 
 
+def test_a_benchmark_that_does_not_fit_its_own_name_says_so_and_is_no_first_choice():
+    asked = ask("benchmark deepseek v3 pretraining on 128 vr200")
+    assert codes(asked.summary) == ["summary.benchmark-broken", "summary.benchmark-broken-next"]
+    assert (asked.summary[0].facts["gpus"], asked.summary[0].facts["minimum"], asked.command) == (128, 256, "")
+    assert "256 GPUs or a multiple" in asked.summary[0].text
+    free = ask("benchmark deepseek v3 pretraining on vr200")
+    assert free.pick.name == "deepseek_v3_pretrain_256gpu_vr200_bf16_config" and free.command
+    assert "reason.benchmark-broken" in [code for item in free.runners_up for code in codes(item.reasons)]
+
+
 def test_a_benchmark_on_another_count_names_the_batch_that_would_run():
     answer = ask("benchmark qwen3 30b-a3b on 32 H100", num_gpus=32)
     scaling = [item.facts for item in answer.notes if item.code == "bench.weak-scaling"]
