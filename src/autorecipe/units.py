@@ -5,6 +5,9 @@ MIB = 2**20
 GB = 10**9
 TFLOP = 10**12
 
+MOST_GPUS = 1_000_000
+"""GPUs that a question may have (assumed: no cluster has more); a larger number is a slip, and searching it would not end."""
+
 
 def render_gib(num_bytes: float) -> str:
     """Render a byte count as GiB with one decimal, such as `61.4 GiB`."""

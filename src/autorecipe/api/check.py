@@ -12,9 +12,10 @@ from typing import Any
 from autorecipe.api.configfile import read_config_file
 from autorecipe.config.grammar import render_value
 from autorecipe.config.layers import layer_of
-from autorecipe.errors import AutorecipeError
+from autorecipe.errors import AutorecipeError, Problem, UsageError
 from autorecipe.record import dataclass, field, replace
 from autorecipe.rules.check import judge
+from autorecipe.rules.release import is_release
 from autorecipe.rules.situation import Situation
 from autorecipe.schema import Cluster, ConfigSchema, Finding, Fix, Layer, RecipeKind, RunConfig, Severity
 from autorecipe.schema.finding import CheckReport, CorrectedRun, FixStep
@@ -173,6 +174,9 @@ def build_situation(request: CheckRequest, target: Target) -> Situation:
     typed = {text.lstrip("+~").partition("=")[0] for text in request.overrides}
     given.setdefault("overrides", sorted(typed))
     environment = request.environment
+    if not is_release(request.core_release or ""):
+        message = f"{request.core_release!r} is no release of Megatron-Core"
+        raise UsageError(Problem(code="bad-value", path="--core", message=message, hint="give one such as 0.16.1, or main"))
     if request.here:
         environment = {**process_environment(), **(environment or {})}
     return Situation(

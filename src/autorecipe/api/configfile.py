@@ -154,9 +154,11 @@ def _load(path: Path) -> dict[str, Any]:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise EnvironmentProblem(Problem(path=str(path), message=f"cannot be read: {error.strerror}")) from None
+    except UnicodeDecodeError as error:
+        raise EnvironmentProblem(Problem(code="unreadable", path=str(path), message=f"is no text: {error}")) from None
     try:
         content = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
-    except (ValueError, yaml.YAMLError) as error:
+    except (ValueError, yaml.YAMLError, RecursionError) as error:
         raise UsageError(Problem(path=str(path), message=f"cannot be parsed: {error}")) from None
     if not isinstance(content, dict):
         raise UsageError(Problem(path=str(path), message="must hold a dictionary of configuration paths"))

@@ -80,7 +80,7 @@ def read_model_config(path: Path) -> Mapping[str, FieldValue]:
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise EnvironmentProblem(Problem(code="bad-config", path=str(path), message=f"cannot be read: {error}")) from None
     if not isinstance(content, dict):
         raise EnvironmentProblem(Problem(code="bad-config", path=str(path), message="not a JSON object"))

@@ -22,6 +22,7 @@ from autorecipe.schema.layout import Layout
 from autorecipe.schema.plan import Candidate, Choice, Plan, PlanRequest, Scaling, ScalingPoint
 from autorecipe.schema.run import RunConfig
 from autorecipe.schema.value import FieldValue
+from autorecipe.units import MOST_GPUS
 
 AXIS = re.compile(r"^(tp|pp|vp|cp|ep|etp|mbs)=?(\d+)$", re.IGNORECASE)
 
@@ -69,6 +70,8 @@ def make_cluster(gpu: str, num_gpus: int, gpus_per_node: int | None = None) -> C
         problems.append(unknown_name("gpu", gpu, sorted(gpus), hint=f"use one of {', '.join(sorted(gpus))}"))
     if num_gpus < 1:
         problems.append(Problem(path="--gpus", message=f"{num_gpus} GPUs; at least 1 is needed", hint="use --gpus 8"))
+    if num_gpus > MOST_GPUS:
+        problems.append(Problem(path="--gpus", message=f"{num_gpus} GPUs; {MOST_GPUS} at most", hint="use --gpus 8"))
     if problems:
         raise UsageError(problems)
     found = gpus[gpu.lower()]

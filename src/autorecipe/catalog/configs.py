@@ -81,7 +81,7 @@ def read_config(path: Path) -> Mapping[str, Any]:
         raise UsageError(Problem(code="no-such-file", path=str(path), message="no such file"))
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise EnvironmentProblem(Problem(code="bad-config", path=str(path), message=f"not JSON: {error}")) from None
     if not isinstance(content, dict):
         raise EnvironmentProblem(Problem(code="bad-config", path=str(path), message="not a JSON object"))

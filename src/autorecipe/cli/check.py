@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from autorecipe.cli.output import emit, format_option
+from autorecipe.cli.output import GPU_COUNT, emit, format_option
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -64,9 +64,9 @@ WORDS = {
 @click.command()
 @click.argument("target")
 @click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]...")
-@click.option("--gpus", type=click.IntRange(min=1), help="Number of GPUs.  [default: the count in the recipe's name]")
+@click.option("--gpus", type=GPU_COUNT, help="Number of GPUs.  [default: the count in the recipe's name]")
 @click.option("--gpu", help="GPU type, such as h100.  [default: the type in the recipe's name]")
-@click.option("--nodes", type=click.IntRange(min=1), help="Number of hosts; with --gpus it gives the GPUs of a host.")
+@click.option("--nodes", type=GPU_COUNT, help="Number of hosts; with --gpus it gives the GPUs of a host.")
 @click.option("--framework", type=click.Choice(["bridge", "megatron-lm"]), default="bridge", show_default=True)
 @click.option("--core", help="Megatron-Core release, such as 0.16.1.  [default: the one of the Bridge release]")
 @click.option("--release", help="Megatron Bridge release of the catalog.  [default: newest shipped]")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from autorecipe.cli.output import emit, format_option
+from autorecipe.cli.output import GPU_COUNT, emit, format_option
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,7 +23,7 @@ ORIGINS = ["default", "model-card", "recipe", "preset", "override", "derived"]
 release_option = click.option(
     "--release", default=None, help="Megatron Bridge release of the catalog.  [default: newest shipped]"
 )
-gpus_option = click.option("--gpus", type=click.IntRange(min=1), default=None, help="GPU count; decides data parallel size.")
+gpus_option = click.option("--gpus", type=GPU_COUNT, default=None, help="GPU count; decides data parallel size.")
 
 
 @click.group()

@@ -102,5 +102,5 @@ def _is_legal(value: object, option: Option) -> bool:
     if not isinstance(value, str) or (value.startswith("-") and not value[1:].isalnum()):
         return False
     if option.is_count:
-        return value.isascii() and value.isdigit() and int(value) > 0
+        return value.isascii() and value.isdigit() and len(value) < 20 and int(value) > 0
     return value in option.choices if option.choices else True

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from autorecipe.cli.output import emit, format_option
+from autorecipe.cli.output import GPU_COUNT, emit, format_option
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -47,9 +47,7 @@ def _target_options(function: Function) -> Function:
             help="Mode of the launcher; dora changes the adapter.",
         ),
         click.option("--gpu", default=None, help="GPU type, such as h100.  [default: the one in the recipe's name]"),
-        click.option(
-            "--gpus", type=click.IntRange(min=1), default=None, help="GPU count.  [default: the one in the recipe's name]"
-        ),
+        click.option("--gpus", type=GPU_COUNT, default=None, help="GPU count.  [default: the one in the recipe's name]"),
         click.option("--model", default=None, help="Hugging Face id or config.json, in place of RECIPE."),
         click.argument("arguments", nargs=-1, metavar="[RECIPE] [KEY=VALUE]..."),
     ):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 
 from autorecipe import __version__
-from autorecipe.cli.main import COMMANDS, EXIT_CODES, LazyCommand
+from autorecipe.cli.main import COMMANDS, EXIT_CODES, LazyCommand, drop_output
 from autorecipe.errors import Problem, UsageError, near_misses
 
 
@@ -32,6 +32,15 @@ class LazyGroup(click.Group):
         command = getattr(importlib.import_module(module), attribute)
         assert isinstance(command, click.Command)
         return command
+
+    def invoke(self, ctx: click.Context) -> object:
+        """Run the command; a reader that went away early, such as `head`, is no failure, which click would make of it."""
+        try:
+            result: object = super().invoke(ctx)
+        except BrokenPipeError:
+            drop_output()
+            return 0
+        return result
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
         """Resolve a command name, suggesting near misses for an unknown one."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from autorecipe.cli.output import format_option
+from autorecipe.cli.output import GPU_COUNT, format_option
 
 if TYPE_CHECKING:
     from autorecipe.api.launch import LaunchRequest, PreparedLaunch
@@ -21,10 +21,8 @@ def launch_options(function: Function) -> Function:
     options = (
         click.argument("recipe"),
         click.argument("overrides", nargs=-1, metavar="[KEY=VALUE]..."),
-        click.option("--nodes", type=click.IntRange(min=1), help="Hosts.  [default: from the recipe's GPU count]"),
-        click.option(
-            "--gpus-per-node", type=click.IntRange(min=1), help="GPUs of each host.  [default: the recipe's, at most 8]"
-        ),
+        click.option("--nodes", type=GPU_COUNT, help="Hosts.  [default: from the recipe's GPU count]"),
+        click.option("--gpus-per-node", type=GPU_COUNT, help="GPUs of each host.  [default: the recipe's, at most 8]"),
         click.option("--gpu", help="GPU type, for the check.  [default: the recipe's]"),
         click.option("--dataset", default="", help="Dataset preset, such as mock or squad.  [default: the recipe's own]"),
         click.option("--mode", default="", help="Mode of the training program, such as dora.  [default: by the recipe's name]"),

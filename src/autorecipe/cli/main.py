@@ -7,6 +7,7 @@ command: write `cli/NAME.py` with a click command, and add a line to `COMMANDS`.
 from __future__ import annotations
 
 import gc
+import io
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -62,25 +63,42 @@ def run(args: Sequence[str] | None = None) -> NoReturn:
 def execute(args: Sequence[str] | None = None) -> int:
     """Run the command line and return the exit code; errors go to stderr, all at once."""
     arguments = list(sys.argv[1:] if args is None else args)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors == "strict":
+            stream.reconfigure(errors="backslashreplace")  # an ASCII terminal shows the rest
     try:
-        return _dispatch(arguments)
+        code = _dispatch(arguments)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+        return code
     except AutorecipeError as error:
         _report(error.problems, as_json=_wants(arguments, "--format", "json"), lang=_language(arguments))
         return error.exit_code
     except BrokenPipeError:
-        import os
-
-        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - the reader went away; nothing to close
+        drop_output()
         return 0
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
-    except Exception:
+    except Exception as error:
+        import errno
+
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG) and error.filename is None:
+            drop_output()
+            print(f"error[unwritable]: the output cannot be written: {error.strerror}", file=sys.stderr)
+            return 3
         import traceback
 
         print(traceback.format_exc(), file=sys.stderr)
         print("error[bug]: this is a bug in autorecipe; please report the lines above", file=sys.stderr)
         return 70
+
+
+def drop_output() -> None:
+    """Send what is still to be written nowhere: nobody reads it, or it has no place."""
+    import os
+
+    sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115, PTH123 - it lives until the process ends
 
 
 def _dispatch(arguments: list[str]) -> int:

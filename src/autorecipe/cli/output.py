@@ -8,8 +8,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from autorecipe.units import MOST_GPUS
+
 if TYPE_CHECKING:
     from rich.console import Console
+
+GPU_COUNT = click.IntRange(min=1, max=MOST_GPUS)
+"""Type of an option that counts GPUs or hosts."""
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -61,4 +66,9 @@ def make_console(*, stderr: bool = False) -> Console:
     """Return a console that respects `NO_COLOR` and does not wrap what is piped."""
     from rich.console import Console
 
-    return Console(stderr=stderr, highlight=False, soft_wrap=True)
+    class _Console(Console):
+        def on_broken_pipe(self) -> None:
+            """Leave a reader that went away to the caller, who ends with 0; rich would end with 1."""
+            raise BrokenPipeError
+
+    return _Console(stderr=stderr, highlight=False, soft_wrap=True)

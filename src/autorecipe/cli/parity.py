@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from autorecipe.cli.output import emit, format_option
+from autorecipe.cli.output import GPU_COUNT, emit, format_option
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -102,7 +102,7 @@ def compare(
 
 @parity.command(context_settings={"ignore_unknown_options": True})
 @click.argument("sides", nargs=-1, required=True, type=click.UNPROCESSED)
-@click.option("--gpus", type=click.IntRange(min=1), help="Processes of both sides; read from them by default.")
+@click.option("--gpus", type=GPU_COUNT, help="Processes of both sides; read from them by default.")
 @click.option("--release", help="Bridge release; the newest shipped one by default.")
 @click.option("--match-execution", is_flag=True, help="Match fields that only drift by rounding as well.")
 @click.option("--megatron-lm", default="3rdparty/Megatron-LM", show_default=True, help="Megatron-LM checkout for the command.")
@@ -146,7 +146,7 @@ def design(
     type=_LOG,
     help="The same for Megatron Bridge: MEGATRON_BRIDGE, 3rdparty/Megatron-Bridge or the installed one.",
 )
-@click.option("--gpus", type=click.IntRange(min=1), help="Processes of each side; read from them by default.")
+@click.option("--gpus", type=GPU_COUNT, help="Processes of each side; read from them by default.")
 @click.option("--output", type=_LOG, default=Path("parity-runs"), show_default=True, help="Folder for runs, logs and pictures.")
 @click.option("--timeout", "timeout_s", type=float, help="Seconds for each run.")
 @click.option("--release", help="Bridge release; the newest shipped one by default.")
@@ -207,7 +207,7 @@ def run(
 @parity.command()
 @click.argument("recipe")
 @click.argument("overrides", nargs=-1)
-@click.option("--gpus", type=click.IntRange(min=1), required=True, help="Processes of each run.")
+@click.option("--gpus", type=GPU_COUNT, required=True, help="Processes of each run.")
 @click.option("--only", multiple=True, help="Layout to run, such as tp2; repeatable. The reference always runs.")
 @click.option("--shrink", is_flag=True, help="Shrink the recipe to a toy of its structure first: fewer layers, smaller sizes.")
 @click.option("--output", type=_LOG, default=Path("parity-layouts"), show_default=True, help="Folder for runs and logs.")

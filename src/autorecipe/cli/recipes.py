@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from autorecipe.cli.output import emit_plain, format_option
+from autorecipe.cli.output import GPU_COUNT, emit_plain, format_option
 from autorecipe.cli.table import print_table
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ def recipes() -> None:
 @click.option("--mode", type=click.Choice(["pretrain", "sft", "peft"]), help="Training goal.")
 @click.option("--kind", type=click.Choice(["library", "benchmark"]), help="Library recipes train, benchmark recipes measure.")
 @click.option("--gpu", help="GPU in the recipe's name, such as h100 or gb200.")
-@click.option("--gpus", type=click.IntRange(min=1), help="GPUs at hand: recipes whose layout fits on that many.")
+@click.option("--gpus", type=GPU_COUNT, help="GPUs at hand: recipes whose layout fits on that many.")
 @click.option("--precision", help="Precision in the name: bf16, fp8 (any), fp8mx, nvfp4 ...")
 @click.option("--modality", type=click.Choice(["text", "vlm", "audio", "omni", "diffusion"]), help="Kind of data.")
 @click.option("--long-context", is_flag=True, help="Sequences over 8,192 tokens.")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from autorecipe.cli.output import emit, format_option
+from autorecipe.cli.output import GPU_COUNT, emit, format_option
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,7 +32,7 @@ def translate() -> None:
 @click.option("--checkpoint", type=_FILE, help="Checkpoint whose saved arguments are translated (common.pt or a folder).")
 @click.option("--recipe", default="vanilla_gpt_pretrain_config", show_default=True, help="Recipe that the overrides apply to.")
 @click.option("--release", help="Bridge release; the newest shipped one by default.")
-@click.option("--gpus", type=click.IntRange(min=1), help="Number of GPUs; read from the launcher words by default.")
+@click.option("--gpus", type=GPU_COUNT, help="Number of GPUs; read from the launcher words by default.")
 @click.option(
     "--emit",
     "form",
@@ -106,7 +106,7 @@ def to_bridge_command(
 @click.argument("recipe")
 @click.argument("overrides", nargs=-1)
 @click.option("--release", help="Bridge release; the newest shipped one by default.")
-@click.option("--gpus", type=click.IntRange(min=1), help="Number of GPUs.")
+@click.option("--gpus", type=GPU_COUNT, help="Number of GPUs.")
 @click.option(
     "--emit", "form", type=click.Choice(["args", "yaml", "table"]), default="args", show_default=True, help="What to print."
 )

@@ -57,13 +57,13 @@ def parse_document(text: str, *, name: str, schema: ConfigSchema, world_size: in
 def _load(text: str, name: str) -> Any:
     try:
         return json.loads(text)
-    except json.JSONDecodeError:
+    except (json.JSONDecodeError, RecursionError):
         pass
     import yaml
 
     try:
         return yaml.safe_load(text)
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         first = str(error).splitlines()[0]
         raise UsageError(Problem(code="not-a-configuration", path=name, message=f"is neither JSON nor YAML: {first}")) from None
 

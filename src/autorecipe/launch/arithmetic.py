@@ -11,6 +11,7 @@ from autorecipe.record import dataclass
 from autorecipe.schema.batch import Batch
 from autorecipe.schema.launch import Allocation
 from autorecipe.schema.layout import Layout
+from autorecipe.units import MOST_GPUS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +66,9 @@ def check_allocation(layout: Layout, allocation: Allocation, *, recipe: str) -> 
             )
         )
         return problems
+    if world > MOST_GPUS:
+        message = f"{allocation.num_nodes} x {allocation.gpus_per_node} = {world} GPUs; {MOST_GPUS} at most"
+        return [Problem(code="launch-allocation", path="--nodes", message=message, hint="give fewer hosts")]
     hint = f"use a multiple of {layout.minimum_world_size} GPUs, or `autorecipe recommend {recipe} --gpus {world}` to resize"
     if world % layout.dense_model_parallel_size:
         problems.append(

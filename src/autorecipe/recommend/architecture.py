@@ -53,7 +53,7 @@ def read_config(path: Path) -> Mapping[str, Any]:
                 path=str(path), message=f"cannot be read: {error.strerror}", hint="give the path of a Hugging Face config.json"
             )
         ) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(
             Problem(path=str(path), message=f"is no JSON: {error}", hint="give a Hugging Face config.json")
         ) from error

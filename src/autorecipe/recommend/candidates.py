@@ -192,8 +192,8 @@ def _score_benchmark(summary: RecipeSummary, question: Question) -> _Ranked:
         reasons.append(Statement(code=code, facts={"gpus": summary.gpus, "asked": asked}))
     broken = not fits_its_name(summary.layout, summary.gpus)
     if broken and summary.layout is not None:
-        facts = {"gpus": summary.gpus, "minimum": summary.layout.minimum_world_size}
-        reasons.append(Statement(code="reason.benchmark-broken", facts=facts))
+        needs = {"gpus": summary.gpus, "minimum": summary.layout.minimum_world_size}
+        reasons.append(Statement(code="reason.benchmark-broken", facts=needs))
     variant = len((summary.variant or "").split("_")) if summary.variant else 0
     if summary.variant:
         reasons.append(Statement(code="reason.variant", facts={"variant": summary.variant}))

@@ -8,6 +8,7 @@ from autorecipe.errors import Problem, UsageError, unknown_name
 from autorecipe.recommend.question import OPTIONS
 from autorecipe.record import field_names, replace
 from autorecipe.schema.recommendation import Question
+from autorecipe.units import MOST_GPUS
 
 
 def merge_options(question: Question, options: Mapping[str, object]) -> tuple[Question, tuple[tuple[str, object, object], ...]]:
@@ -37,6 +38,11 @@ def check_question(question: Question, *, presets: Sequence[str]) -> None:
         value = getattr(question, name)
         if value is not None and value < 1:
             message = f"is {value}, and must be a whole number from 1 on"
+            problems.append(
+                Problem(code="bad-value", path=OPTIONS[name].split()[0], message=message, hint=f"give {OPTIONS[name]}")
+            )
+        elif value is not None and name != "seq_length" and value > MOST_GPUS:
+            message = f"is {value}, and no cluster has more than {MOST_GPUS}"
             problems.append(
                 Problem(code="bad-value", path=OPTIONS[name].split()[0], message=message, hint=f"give {OPTIONS[name]}")
             )

@@ -112,6 +112,9 @@ def parse_question(text: str, *, gpus: Iterable[str], presets: Iterable[str], re
     Raises:
         UsageError: naming every contradiction, and a GPU type that is not known.
     """
+    if endless := re.search(r"\d{19}", text):
+        message = f"{endless[0]}... has more digits than any count, size or length"
+        raise UsageError(Problem(code="bad-value", path="question", message=message, hint="write the number that was meant"))
     folded = text if text.isascii() else fold_numerals(unicodedata.normalize("NFKC", text))
     reading = _Reading(" ".join(folded.split()).lower())
     _read_model_reference(reading, folded, recipes)

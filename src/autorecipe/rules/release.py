@@ -26,6 +26,11 @@ def parse_release(text: str) -> tuple[int, ...]:
     return numbers if numbers and not re.fullmatch(r"[0-9a-f]{7,40}", text) else NEWEST
 
 
+def is_release(text: str) -> bool:
+    """Return whether a text names a release: numbers, a commit, or a development head."""
+    return parse_release(text) != NEWEST or bool(re.fullmatch(r"[0-9a-f]{7,40}|head|main|dev|", text.lower()))
+
+
 @dataclass(frozen=True)
 class ReleaseRange:
     """Releases from `since` (included) until `until` (excluded); empty means unbounded."""
