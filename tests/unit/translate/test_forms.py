@@ -6,6 +6,7 @@ import io
 import json
 import pickle
 import shlex
+import signal
 import zipfile
 from pathlib import Path
 
@@ -70,6 +71,51 @@ def test_saved_arguments_are_read_without_torch_and_without_running_them(tmp_pat
     assert found["scheduler.start_weight_decay"] == 0.1
     assert translation.world_size == 8
     assert translation.problems == ()
+
+
+def test_arguments_are_found_where_a_distributed_checkpoint_keeps_them_among_its_own_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    torch = pytest.importorskip("torch")
+    from torch.distributed import checkpoint as dcp
+
+    monkeypatch.chdir(tmp_path)
+    args = argparse.Namespace(
+        num_layers=4,
+        hidden_size=64,
+        num_attention_heads=4,
+        attention_backend=AttnBackend.unfused,
+        exit_signal=signal.SIGTERM,
+        main_grads_dtype=torch.float32,
+        params_dtype=torch.bfloat16,
+        bf16=True,
+        moe_layer_freq=[0, 1, 1, 1],
+    )
+    folder = tmp_path / "iter_0000007"
+    dcp.save(
+        {"decoder.weight": torch.ones(8), "common_state/shard_0_1": [{"args": args, "bomb": Bomb()}]},
+        checkpoint_id=folder,
+        planner=dcp.DefaultSavePlanner(flatten_state_dict=False),
+        no_dist=True,
+    )
+    saved = load_saved_args(tmp_path)
+    assert not (tmp_path / "bomb-went-off").exists()
+    assert saved == {
+        **vars(args),
+        "attention_backend": "unfused",
+        "exit_signal": "SIGTERM",
+        "main_grads_dtype": "fp32",
+        "params_dtype": "bf16",
+    }
+    assert load_saved_args(folder / ".metadata") == saved
+    assert settings(MlmSource(checkpoint=tmp_path))["model.attention_backend"] == "AttnBackend.unfused"
+    data = folder / "__0_0.distcp"
+    data.write_bytes(data.read_bytes()[:100])
+    with pytest.raises(UsageError, match="ends early"):
+        load_saved_args(tmp_path)
+    dcp.save({"decoder.weight": torch.ones(8)}, checkpoint_id=tmp_path / "iter_0000008", no_dist=True)
+    with pytest.raises(UsageError, match="locates no object"):
+        load_saved_args(tmp_path)
 
 
 def test_files_that_are_no_checkpoints_are_refused(tmp_path: Path) -> None:
