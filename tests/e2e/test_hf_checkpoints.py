@@ -126,6 +126,28 @@ def test_rounded_weights_are_said(train_ranks: Trainer, converted: tuple[Path, d
     assert "parameters are stored with more digits than config.json's bfloat16 has" in note
 
 
+def test_a_larger_vocabulary_is_filled_with_zeros_and_left_out_again(
+    train_ranks: Trainer, converted: tuple[Path, dict[str, torch.Tensor]], tmp_path: Path
+) -> None:
+    source, root, log = converted[0] / "llama2" / "hf", tmp_path / "mcore", tmp_path / "log.txt"
+    words = ["import", "--hf", str(source), "--out", str(root), "--vocab-size"]
+    assert "95 is smaller" in train_ranks.call("hf_server:run", [*words, "95"], log)["error"]
+    [note] = train_ranks.call("hf_server:run", [*words, "98"], log)["result"]["notes"]
+    assert note.startswith("2 tokens that the folder lacks have rows of zeros")
+    request = {"checkpoint": str(root), "out": str(tmp_path / "logits.pt")}
+    assert train_ranks.call("hf_server:save_logits", request, log)["code"] == 0
+    found, expected = torch.load(tmp_path / "logits.pt"), converted[1]["llama2"]
+    assert found.shape[-1] == 98 and not found[..., 96:].any()
+    assert ((found[..., :96] - expected).abs().max() / expected.abs().max()).item() < 1e-4
+    back = ["export", "--checkpoint", str(root), "--hf", str(source), "--out", str(tmp_path / "back")]
+    assert "model.vocab_size: is 96 here and 98 in the checkpoint" in train_ranks.call("hf_server:run", back, log)["error"]
+    report = train_ranks.call("hf_server:run", [*back, "--vocab-size", "98"], log)["result"]
+    assert report["notes"] == ["the rows of 2 tokens that config.json lacks were left out"]
+    before, after = tensors_of(source), tensors_of(tmp_path / "back")
+    assert before.keys() == after.keys() and all(torch.equal(before[name], after[name]) for name in before)
+    assert report["parameters"] == sum(tensor.numel() for tensor in before.values())
+
+
 def test_further_predicted_tokens_and_8_bit_weights_are_said(
     train_ranks: Trainer, converted: tuple[Path, dict[str, torch.Tensor]], tmp_path: Path
 ) -> None:

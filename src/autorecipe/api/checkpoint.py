@@ -15,13 +15,14 @@ from autorecipe.errors import EnvironmentProblem
 CONVERTER = "autorecipe.engine.hf"
 
 
-def import_checkpoint(hf: Path, out: Path, *, peft: Path | None = None) -> dict[str, Any]:
+def import_checkpoint(hf: Path, out: Path, *, peft: Path | None = None, vocab_size: int | None = None) -> dict[str, Any]:
     """Turn a Hugging Face folder into a checkpoint for `checkpoint.pretrained_checkpoint`.
 
     Args:
         hf: folder with `config.json` and safetensors.
         out: checkpoint folder to make.
         peft: folder of an adapter of that model in the peft package's format, to be merged into the weights; or None.
+        vocab_size: tokens of the checkpoint, those that the folder lacks as rows of zeros; None takes the folder's own.
 
     Returns:
         family, parameters, dtype, checkpoint and merged_layers.
@@ -31,11 +32,13 @@ def import_checkpoint(hf: Path, out: Path, *, peft: Path | None = None) -> dict[
         NegativeAnswer: tensors and configuration disagree.
         EnvironmentProblem: packages or files are missing, or files are damaged.
     """
-    options = ["--peft", str(peft)] if peft is not None else []
+    options = [*(["--peft", str(peft)] if peft is not None else []), *_vocabulary(vocab_size)]
     return _convert("import", "--hf", str(hf), "--out", str(out), *options)
 
 
-def export_checkpoint(checkpoint: Path, hf: Path, out: Path, *, base: Path | None = None, merge: bool = False) -> dict[str, Any]:
+def export_checkpoint(
+    checkpoint: Path, hf: Path, out: Path, *, base: Path | None = None, merge: bool = False, vocab_size: int | None = None
+) -> dict[str, Any]:
     """Turn a checkpoint of any layout into a Hugging Face folder, and one of an adapter into a folder of the peft package.
 
     Args:
@@ -44,6 +47,7 @@ def export_checkpoint(checkpoint: Path, hf: Path, out: Path, *, base: Path | Non
         out: folder to make.
         base: weights that an adapter belongs to; None takes those that its training started from.
         merge: merge an adapter into its weights, and export these.
+        vocab_size: tokens of the checkpoint, whose rows beyond the folder's are left out; None where it has no more.
 
     Returns:
         family, parameters, dtype, format (`weights`, `merged` or `peft`) and folder.
@@ -53,7 +57,7 @@ def export_checkpoint(checkpoint: Path, hf: Path, out: Path, *, base: Path | Non
         NegativeAnswer: the checkpoint is of another model.
         EnvironmentProblem: packages or checkpoints are missing.
     """
-    options = [*(["--base", str(base)] if base is not None else []), *(["--merge"] if merge else [])]
+    options = [*(["--base", str(base)] if base is not None else []), *(["--merge"] if merge else []), *_vocabulary(vocab_size)]
     return _convert("export", "--checkpoint", str(checkpoint), "--hf", str(hf), "--out", str(out), *options)
 
 
@@ -75,6 +79,10 @@ def merge_checkpoint(checkpoint: Path, out: Path, *, base: Path | None = None) -
     """
     options = ["--base", str(base)] if base is not None else []
     return _convert("merge", "--checkpoint", str(checkpoint), "--out", str(out), *options)
+
+
+def _vocabulary(size: int | None) -> list[str]:
+    return ["--vocab-size", str(size)] if size is not None else []
 
 
 def _convert(*arguments: str) -> dict[str, Any]:

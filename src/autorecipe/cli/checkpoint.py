@@ -30,8 +30,9 @@ def checkpoint() -> None:
 @click.option("--hf", type=FOLDER, required=True, metavar="DIR", help="Folder with config.json and safetensors, or ORG/NAME.")
 @click.option("--out", type=FOLDER, required=True, metavar="DIR", help="Checkpoint folder to make.")
 @click.option("--peft", type=FOLDER, metavar="DIR", help="Folder of an adapter (peft package) to merge into the weights.")
+@click.option("--vocab-size", type=int, metavar="N", help="Tokens of the checkpoint: rows of zeros are added up to N.")
 @format_option
-def import_(hf: Path, out: Path, peft: Path | None, output_format: str) -> None:
+def import_(hf: Path, out: Path, peft: Path | None, vocab_size: int | None, output_format: str) -> None:
     """Turn a Hugging Face folder into a checkpoint that training starts from, at any layout.
 
     \b
@@ -40,7 +41,7 @@ def import_(hf: Path, out: Path, peft: Path | None, output_format: str) -> None:
     """
     from autorecipe.api.checkpoint import import_checkpoint
 
-    report = import_checkpoint(hf, out, peft=peft)
+    report = import_checkpoint(hf, out, peft=peft, vocab_size=vocab_size)
     merged = f", {report['merged_layers']} layers with the adapter merged in" if report["merged_layers"] else ""
     emit(
         report,
@@ -59,16 +60,17 @@ def import_(hf: Path, out: Path, peft: Path | None, output_format: str) -> None:
 )
 @click.option("--out", type=FOLDER, required=True, metavar="DIR", help="Folder to make.")
 @click.option("--merge", is_flag=True, help="Merge an adapter into its weights and export these, not the adapter.")
+@click.option("--vocab-size", type=int, metavar="N", help="Tokens of the checkpoint: rows that config.json lacks are left out.")
 @base_option
 @format_option
-def export(saved: Path, hf: Path, out: Path, merge: bool, base: Path | None, output_format: str) -> None:
+def export(saved: Path, hf: Path, out: Path, merge: bool, vocab_size: int | None, base: Path | None, output_format: str) -> None:
     """Turn a checkpoint of any layout into a Hugging Face folder.
 
     A checkpoint of an adapter becomes a folder that the peft package loads.
     """
     from autorecipe.api.checkpoint import export_checkpoint
 
-    report = export_checkpoint(saved, hf, out, base=base, merge=merge)
+    report = export_checkpoint(saved, hf, out, base=base, merge=merge, vocab_size=vocab_size)
     what = {"weights": "", "merged": ", adapter merged in", "peft": ", an adapter for peft"}[report["format"]]
     emit(
         report,

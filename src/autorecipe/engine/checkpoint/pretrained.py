@@ -11,6 +11,7 @@ from autorecipe.engine.checkpoint.content import load_content
 from autorecipe.engine.checkpoint.folder import MANIFEST, Candidate
 from autorecipe.engine.checkpoint.identity import compare_identity
 from autorecipe.errors import EnvironmentProblem, NegativeAnswer, Problem
+from autorecipe.record import replace
 from autorecipe.schema.run import RunConfig
 from autorecipe.schema.value import UNKNOWN
 
@@ -46,8 +47,23 @@ def find_checkpoint(root: Path, *, identity: Mapping[str, Any], asked_by: str) -
     if problems:
         message, hint = "belongs to another model:", f"set {asked_by} to one of this model"
         head = Problem(path=str(candidate.path), code="other-model", message=message, hint=hint)
-        raise NegativeAnswer([*problems, head])
+        saved = candidate.manifest.identity
+        raise NegativeAnswer([*(_advise(problem, saved, identity) for problem in problems), head])
     return candidate
+
+
+def _advise(problem: Problem, saved: Mapping[str, Any], current: Mapping[str, Any]) -> Problem:
+    """Return a difference with what a user can do about it, where that is known."""
+    name = problem.path.removeprefix("model.")
+    before, now = saved.get(name), current.get(name)
+    hint = ""
+    if name == "vocab_size" and before and now:
+        hint = f"set model.vocab_size={before}, where the tokenizer has no more ids"
+        if now > before:
+            hint += f"; otherwise import the weights with --vocab-size {now}"
+    elif name == "mtp_num_layers" and not before:
+        hint = "set model.mtp_num_layers=null: an import leaves the layers that predict further tokens out"
+    return replace(problem, hint=hint) if hint else problem
 
 
 def find_whole(root: Path, *, asked_by: str) -> Candidate:

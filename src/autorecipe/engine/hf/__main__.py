@@ -42,8 +42,8 @@ def convert(given: argparse.Namespace) -> dict[str, Any]:
     from autorecipe.engine.hf.convert import export_weights, import_weights
 
     if given.command == "import":
-        return import_weights(given.hf, given.out, peft=given.peft)
-    return export_weights(given.checkpoint, given.hf, given.out, base=given.base, merge=given.merge)
+        return import_weights(given.hf, given.out, peft=given.peft, vocab_size=given.vocab_size)
+    return export_weights(given.checkpoint, given.hf, given.out, base=given.base, merge=given.merge, vocab_size=given.vocab_size)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -54,6 +54,7 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--out", type=Path, required=True)
         if name != "merge":
             command.add_argument("--hf", type=Path, required=True)
+            command.add_argument("--vocab-size", type=int)
         if name == "import":
             command.add_argument("--peft", type=Path)
         else:

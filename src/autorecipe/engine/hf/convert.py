@@ -42,13 +42,14 @@ SIDE_FILES = (
 """What a model folder holds besides weights, and an export takes over."""
 
 
-def import_weights(source: Path, root: Path, *, peft: Path | None = None) -> dict[str, Any]:
+def import_weights(source: Path, root: Path, *, peft: Path | None = None, vocab_size: int | None = None) -> dict[str, Any]:
     """Turn a Hugging Face folder into a checkpoint that `checkpoint.pretrained_checkpoint` takes.
 
     Args:
         source: folder with `config.json` and safetensors.
         root: checkpoint folder, new or empty; what a killed conversion left there is removed.
         peft: folder of an adapter of that model in the peft package's format, which is merged into the weights; or None.
+        vocab_size: tokens of the checkpoint, those that the folder lacks as rows of zeros; None takes the folder's own.
 
     Returns:
         family, parameters, type, path of the checkpoint, number of layers that the adapter changed, tensors that were left
@@ -59,8 +60,14 @@ def import_weights(source: Path, root: Path, *, peft: Path | None = None) -> dic
         EnvironmentProblem: files are missing or damaged.
         NegativeAnswer: the tensors are not those of the configuration.
     """
-    model = read_hf_model(source)
+    own = read_hf_model(source)
+    model = own.with_vocabulary(vocab_size)
     notes = [*model.notes, *claim_folder(root)]
+    if model is not own:
+        notes.append(
+            f"{_added(model, own)} tokens that the folder lacks have rows of zeros, and so a logit of 0 until they are trained; "
+            f"export with --vocab-size {vocab_size}"
+        )
     adapter = PeftTensors(peft) if peft is not None else None
     tensors = SourceTensors(ShardReader(source), dtype=model.dtype)
     pieces = {piece.name: piece for piece in model.pieces}
@@ -117,6 +124,7 @@ def export_weights(
     *,
     base: Path | None = None,
     merge: bool = False,
+    vocab_size: int | None = None,
     shard_bytes: int = SHARD_BYTES,
 ) -> dict[str, Any]:
     """Turn a checkpoint of any layout into a Hugging Face folder, and one of an adapter into a folder of the peft package.
@@ -127,6 +135,7 @@ def export_weights(
         target: new folder.
         base: weights that an adapter belongs to; None takes those that its training started from.
         merge: merge an adapter into its weights, and export these.
+        vocab_size: tokens of the checkpoint, whose rows beyond the folder's are left out; None where it has no more.
         shard_bytes: size of the written files.
 
     Returns:
@@ -137,7 +146,8 @@ def export_weights(
         NegativeAnswer: the checkpoint is of another model than `config.json`.
         EnvironmentProblem: nothing whole is there.
     """
-    model = read_hf_model(source)
+    own = read_hf_model(source)
+    model = own.with_vocabulary(vocab_size)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         message = "is not empty" if target.is_dir() else "is a file"
         raise UsageError(Problem(path=str(target), code="exists", message=message, hint="give a new or an empty folder as --out"))
@@ -149,25 +159,33 @@ def export_weights(
                 places: Mapping[str, Place] = list_places(whole_content(chunk)["model"])
             stored = StoredTensors(saved.candidate.path)
             count = _write_weights(model, source, partial, lambda name: stored.read(places[name]), shard_bytes)
-            return _report(model, count, "weights", target)
+            return _report(model, own, count, "weights", target)
         with abstract_model(saved.conversion_run) as chunk:
             attach_adapters([chunk], saved.adapter, seed=0)
             merged = MergedTensors(saved, chunk)
         if merge:
             count = _write_weights(model, source, partial, merged.read, shard_bytes)
-            return _report(model, count, "merged", target)
+            return _report(model, own, count, "merged", target)
         count = write_peft(partial, model, saved.adapter, merged, base_name=str(source.resolve()))
-        return _report(model, count, "peft", target)
+        return _report(model, own, count, "peft", target)
 
 
-def _report(model: HfModel, count: int, form: str, target: Path) -> dict[str, Any]:
+def _added(model: HfModel, own: HfModel) -> int:
+    """Return how many tokens the vocabulary has more than the folder's."""
+    return int(model.values["model.vocab_size"]) - int(own.values["model.vocab_size"])
+
+
+def _report(model: HfModel, own: HfModel, count: int, form: str, target: Path) -> dict[str, Any]:
+    notes = list(model.notes)
+    if model is not own and form != "peft":
+        notes.append(f"the rows of {_added(model, own)} tokens that config.json lacks were left out")
     return {
         "family": model.family,
         "parameters": count,
         "dtype": model.dtype,
         "format": form,
         "folder": str(target),
-        "notes": list(model.notes),
+        "notes": notes,
     }
 
 
@@ -194,8 +212,8 @@ def _write_weights(model: HfModel, source: Path, folder: Path, read: Callable[[s
     shares: list[torch.Tensor] = []
     for piece in model.pieces:
         parameter = read(piece.name)
-        count += parameter.numel()
         tensors = piece.split(parameter)
+        count += sum(tensor.numel() for tensor in tensors)
         if piece.stacked is not None:
             shares += tensors
             if len(shares) < piece.stacked.count:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,8 @@ MISSING: Mapping[str, str] = {
 """`model_type` -> what its models need and this engine does not build."""
 
 DTYPES = ("float32", "bfloat16", "float16")
+VOCABULARY = ("embedding.word_embeddings.weight", "output_layer.weight")
+"""Parameters with one row per token."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +63,28 @@ class HfModel:
     def as_run(self) -> RunConfig:
         """Return a run that builds the model on one process, as conversions walk over it."""
         return RunConfig(values=for_conversion(self.values))
+
+    def with_vocabulary(self, size: int | None) -> HfModel:
+        """Return the model with rows of zeros for further tokens, as Megatron-Core fills them when it loads.
+
+        A further token has a logit of 0 then, so that the model is not quite the same: its probabilities share with it.
+        Source: megatron/core/dist_checkpointing/strategies/torch.py `mcore_to_pyt_state_dict` @ 0.16.1, which reads a smaller
+        vocabulary into zeros; `_pad_right_dim0` of Megatron Bridge 0.6.2 on several tensor ranks.
+
+        Args:
+            size: of the vocabulary; None leaves it as it is.
+
+        Raises:
+            UsageError: it is smaller than the model's own.
+        """
+        own = int(self.values["model.vocab_size"])
+        if size is None or size == own:
+            return self
+        if size < own:
+            message, hint = f"{size} is smaller than the vocabulary of config.json, {own}", f"give more than {own}, or leave it"
+            raise UsageError(Problem(path="--vocab-size", code="bad-value", message=message, hint=hint))
+        pieces = tuple(replace(piece, padding=size - own) if piece.name in VOCABULARY else piece for piece in self.pieces)
+        return replace(self, values={**self.values, "model.vocab_size": size}, pieces=pieces)
 
 
 def read_hf_model(folder: Path) -> HfModel:

@@ -40,6 +40,7 @@ class Piece:
         rows: rows of each of its parts (query, key and value; gate and up), where it has several.
         groups: query groups where the parts are interleaved group by group; 0 where their rows are laid end to end.
         stacked: set where the one source holds all experts of a layer.
+        padding: rows of zeros that the parameter has after those of its sources.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Piece:
     rows: tuple[int, ...] = ()
     groups: int = 0
     stacked: Stacked | None = None
+    padding: int = 0
 
     def join(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
         """Return the parameter of its Hugging Face tensors."""
@@ -55,6 +57,8 @@ class Piece:
         if self.stacked is not None:
             return _unstack(tensors[0], self.stacked)
         whole = tensors[0] if len(tensors) == 1 else torch.cat(list(tensors))
+        if self.padding:
+            return torch.cat([whole, whole.new_zeros((self.padding, *whole.shape[1:]))])
         if not self.groups:
             return whole
         parts = [part.reshape(self.groups, -1, *part.shape[1:]) for part in whole.split(list(self.rows))]
@@ -69,7 +73,7 @@ class Piece:
 
         if self.stacked is not None:
             return [_restack(parameter, self.stacked)]
-        whole = parameter
+        whole = parameter[: -self.padding] if self.padding else parameter
         if self.groups:
             grouped = parameter.reshape(self.groups, -1, *parameter.shape[1:])
             parts = grouped.split([count // self.groups for count in self.rows], dim=1)
