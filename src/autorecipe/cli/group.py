@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 
 from autorecipe import __version__
-from autorecipe.cli.main import COMMANDS, EXIT_CODES, LazyCommand, drop_output
+from autorecipe.cli.main import COMMANDS, EXIT_CODES, PIPE_CLOSED, LazyCommand, drop_output
 from autorecipe.errors import Problem, UsageError, near_misses
 
 
@@ -34,12 +34,12 @@ class LazyGroup(click.Group):
         return command
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run the command; a reader that went away early, such as `head`, is no failure, which click would make of it."""
+        """Run the command; a reader that goes away, such as `head`, ends it quietly. Click would end with 1, which is a "no"."""
         try:
             result: object = super().invoke(ctx)
         except BrokenPipeError:
             drop_output()
-            return 0
+            return PIPE_CLOSED
         return result
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:

@@ -53,6 +53,10 @@ SPEAKING = ("recommend", "check")
 EXIT_CODES = "Exit codes: 0 fine, 1 the answer is no, 2 usage, 3 environment, 70 a bug in autorecipe."
 
 
+PIPE_CLOSED = 141
+"""Exit code where the reader of the output went away: 128 + SIGPIPE, as of other programs; 0 would hide a "no"."""
+
+
 def run(args: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and exit with the promised code."""
     code = execute(args)
@@ -76,7 +80,7 @@ def execute(args: Sequence[str] | None = None) -> int:
         return error.exit_code
     except BrokenPipeError:
         drop_output()
-        return 0
+        return PIPE_CLOSED
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130

@@ -68,7 +68,7 @@ def make_console(*, stderr: bool = False) -> Console:
 
     class _Console(Console):
         def on_broken_pipe(self) -> None:
-            """Leave a reader that went away to the caller, who ends with 0; rich would end with 1."""
+            """Leave a reader that went away to the caller, who ends as other programs do; rich would end with 1."""
             raise BrokenPipeError
 
     return _Console(stderr=stderr, highlight=False, soft_wrap=True)

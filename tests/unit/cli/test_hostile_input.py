@@ -57,11 +57,19 @@ class _Pipe(io.StringIO):
 
 
 @pytest.mark.parametrize(
-    "words", [("recipes", "list"), ("explain", "--list"), ("recommend", "--first-run"), ("plan", RECIPE, "--gpus", "8")]
+    "words",
+    [
+        ("recipes", "list"),
+        ("explain", "--list"),
+        ("recommend", "--first-run"),
+        ("plan", RECIPE, "--gpus", "8"),
+        ("config", "diff", RECIPE, f"{RECIPE} optimizer.lr=1"),
+    ],
 )
-def test_a_reader_that_goes_away_is_no_failure(monkeypatch, words):
+def test_a_reader_that_goes_away_ends_the_program_quietly_and_not_with_a_yes(monkeypatch, capsys, words):
     monkeypatch.setattr(sys, "stdout", _Pipe())
-    assert execute(list(words)) == 0
+    assert execute(list(words)) == 141
+    assert not capsys.readouterr().err
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
